@@ -1,0 +1,36 @@
+# Two commands for a new machine: `make run` and `make test`. Both set up .venv first.
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+PRESET ?= deployments/presets/demo.yaml
+READY := $(VENV)/.ready
+
+.PHONY: run test lint types ui clean help
+
+help: ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+run: $(READY) ## the main job end to end, on a generated dataset whose right answer is known
+	$(BIN)/python -m flows pipeline $(PRESET)
+
+test: $(READY) lint types ## lint, types and all tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(READY) ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## mypy, strict
+	$(BIN)/mypy
+
+ui: $(READY) ## serve the Prefect and MLflow dashboards of the work folder
+	$(BIN)/python -m flows dashboards
+
+clean: ## remove the environment and all results
+	rm -rf $(VENV) work
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,postgres,omikuji]'
+	touch $@

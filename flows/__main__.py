@@ -1,0 +1,88 @@
+"""The command line: ``python -m flows NAME preset.yaml --set path=value`` runs a flow here and now."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tasks import settings
+from xcore.errors import EyrieError
+
+FLOW_NAMES = ("ingest", "train", "pipeline")
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run a command; the exit code is 0, 1 (a bug), 2 (something the caller can mend) or 130 (Ctrl-C)."""
+    arguments = _parser().parse_args(words)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    # Prefect's own lines would bury the progress; they still go to its database.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    settings.use_embedded_services()
+    try:
+        return int(arguments.run(arguments))
+    except EyrieError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted: finished steps are kept; run the same command again to go on", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m flows", description="Run Eyrie's flows and look after its store.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name in FLOW_NAMES:
+        command = commands.add_parser(name, help=f"run the flow `{name}`")
+        command.add_argument("preset", type=Path, nargs="?", help="YAML file with the flow's parameters")
+        command.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change one parameter")
+        command.add_argument("--plan", action="store_true", help="show which steps would be run, and run none")
+        command.add_argument("--json", action="store_true", help="print the summary as JSON")
+        command.set_defaults(run=_run_flow, flow=name)
+    _add_artifact_commands(commands)
+    ui = commands.add_parser("dashboards", help="serve the Prefect and MLflow dashboards of the work folder")
+    ui.set_defaults(run=_dashboards)
+    return parser
+
+
+def _add_artifact_commands(commands: Any) -> None:
+    artifacts = commands.add_parser("artifacts", help="look at, check and clean the artifact store")
+    actions = artifacts.add_subparsers(required=True, metavar="ACTION")
+    listing = actions.add_parser("ls", help="what is there")
+    listing.add_argument("--json", action="store_true")
+    show = actions.add_parser("show", help="how one artifact was made, and of what")
+    show.add_argument("id", help="an id, kind/id, or the beginning of one")
+    show.add_argument("--json", action="store_true")
+    verify = actions.add_parser("verify", help="check every byte of every artifact")
+    gc = actions.add_parser("gc", help="remove what no run refers to")
+    gc.add_argument("--yes", action="store_true", help="really remove; without it, only say what would go")
+    gc.add_argument(
+        "--older-than", type=float, default=24.0, metavar="HOURS", help="spare what is younger (default 24)"
+    )
+    for action, parser in {"list": listing, "show": show, "verify": verify, "gc": gc}.items():
+        parser.set_defaults(run=_artifacts, action=action)
+
+
+def _run_flow(arguments: argparse.Namespace) -> int:
+    from flows.commands import run_flow
+
+    return run_flow(arguments.flow, arguments.preset, arguments.set, arguments.json, arguments.plan)
+
+
+def _artifacts(arguments: argparse.Namespace) -> int:
+    from flows import store_commands
+
+    return int(getattr(store_commands, f"{arguments.action}_artifacts")(arguments))
+
+
+def _dashboards(arguments: argparse.Namespace) -> int:
+    from flows.services import serve_dashboards
+
+    return serve_dashboards()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

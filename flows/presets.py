@@ -1,0 +1,95 @@
+"""Presets: parameters of a flow in a YAML file, with environment variables and overrides from the command line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+
+from xcore.components import Component
+from xcore.errors import ConfigError
+
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+P = TypeVar("P", bound=Component)
+
+
+def load_params(schema: type[P], preset: Path | None, overrides: Iterable[str] = ()) -> P:
+    """Parameters from a preset and from ``path=value`` overrides, checked against the flow's schema."""
+    tree = _read(preset) if preset else {}
+    for override in overrides:
+        _override(tree, override)
+    try:
+        return schema.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, preset)) from None
+
+
+def _read(preset: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(preset.read_text(encoding="utf8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"preset not found: {preset}; expected a YAML file such as those in deployments/presets"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{preset} is not YAML: {error}") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{preset} holds {type(tree).__name__}, expected a mapping of parameter names to values")
+    expanded: dict[str, Any] = _expand(tree)
+    return expanded
+
+
+def _expand(value: Any) -> Any:
+    """Replace ``${NAME}`` and ``${NAME:-default}`` in all strings."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(_variable, value)
+    if isinstance(value, dict):
+        return {name: _expand(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item) for item in value]
+    return value
+
+
+def _variable(match: re.Match[str]) -> str:
+    name, default = match.groups()
+    value = os.environ.get(name) or default
+    if value is None:
+        raise ConfigError(
+            f"environment variable {name} is not set, and the preset has no default for it (${{{name}:-...}})"
+        )
+    return value
+
+
+def _override(tree: dict[str, Any], override: str) -> None:
+    path, separator, text = override.partition("=")
+    if not separator or not path:
+        raise ConfigError(f"--set got {override!r}, expected path=value, such as model.kind=ova")
+    *parents, last = path.split(".")
+    node: Any = tree
+    for name in parents:
+        node = node[int(name)] if isinstance(node, list) and name.isdigit() else node.setdefault(name, {})
+        if not isinstance(node, dict | list):
+            raise ConfigError(f"--set {override}: {name} is {node!r}, expected a group of parameters")
+    value = yaml.safe_load(text)
+    if last == "kind" and node.get("kind") != value:
+        node.clear()  # options of another kind would not fit
+    if isinstance(node, list):
+        node[int(last)] = value
+    else:
+        node[last] = value
+
+
+def _explain(error: ValidationError, preset: Path | None) -> str:
+    """One line a problem: where, what is wrong, what was got."""
+    lines = []
+    for problem in error.errors():
+        place = ".".join(str(part) for part in problem["loc"])
+        got = "" if problem["type"] in ("missing", "extra_forbidden") else f", got {str(problem['input'])[:80]!r}"
+        lines.append(f"{place}: {problem['msg']}{got}")
+    where = f"{preset} (with --set)" if preset else "the parameters"
+    return "\n  ".join([f"{where} cannot be used:", *lines])

@@ -1,0 +1,116 @@
+"""``python -m flows artifacts``: what is in the store, how it was made, whether it is intact, and what can go."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import timedelta
+
+from rich.console import Console
+from rich.table import Table
+from rich.tree import Tree
+
+from tasks import settings
+from xcore.artifacts import ArtifactRef, Manifest, Store
+from xcore.artifacts.schemas import KINDS
+
+
+def list_artifacts(arguments: argparse.Namespace) -> int:
+    """What is there."""
+    manifests = settings.store().manifests()
+    if arguments.json:
+        print(json.dumps([manifest.model_dump(mode="json") for manifest in manifests]))
+        return 0
+    table = Table("artifact", "what", "made", "seconds", "size", "rows")
+    for manifest in manifests:
+        table.add_row(
+            str(manifest.ref),
+            KINDS[manifest.kind].says,
+            f"{manifest.created:%Y-%m-%d %H:%M}",
+            f"{manifest.seconds:.1f}",
+            _size(manifest.n_bytes),
+            str(manifest.counts.get("rows", "")),
+        )
+    Console().print(table if manifests else f"The store at {settings.store().root} is empty.")
+    return 0
+
+
+def show_artifacts(arguments: argparse.Namespace) -> int:
+    """How one artifact was made: its manifest, and the tree of all it was made of."""
+    store = settings.store()
+    ref = store.find(arguments.id)
+    if arguments.json:
+        print(json.dumps([manifest.model_dump(mode="json") for manifest in store.lineage(ref)]))
+        return 0
+    console, manifest = Console(), store.manifest(ref)
+    table = Table(show_header=False)
+    for name, value in _facts(manifest):
+        table.add_row(name, value)
+    console.print(table)
+    tree = Tree("lineage")
+    _add_lineage(store, ref, tree, "result")
+    console.print(tree)
+    return 0
+
+
+def verify_artifacts(arguments: argparse.Namespace) -> int:
+    """Check every byte; exit code 2 if anything is damaged."""
+    verdicts = settings.store().verify()
+    damaged = {ref: problem for ref, problem in verdicts.items() if problem}
+    for problem in damaged.values():
+        print(f"damaged: {problem}")
+    print(f"{len(verdicts)} artifacts checked, {len(damaged)} damaged")
+    return 2 if damaged else 0
+
+
+def gc_artifacts(arguments: argparse.Namespace) -> int:
+    """Remove what no run in MLflow refers to, and what interrupted writes left behind."""
+    from tasks.tracking import kept_ids
+
+    store, age = settings.store(), timedelta(hours=arguments.older_than)
+    unreferenced, leftovers = store.unreferenced(kept_ids(), age), store.leftovers(age)
+    for manifest in unreferenced:
+        print(f"{manifest.ref}  {_size(manifest.n_bytes)}")
+        if arguments.yes:
+            store.remove(manifest.ref)
+    for path in leftovers:
+        print(f"{path}  unfinished write")
+        if arguments.yes:
+            store.remove_folder(path)
+    total = _size(sum(manifest.n_bytes for manifest in unreferenced))
+    done = "removed" if arguments.yes else "would be removed (say --yes to do it)"
+    print(f"{len(unreferenced)} artifacts ({total}) and {len(leftovers)} unfinished writes {done}")
+    return 0
+
+
+def _facts(manifest: Manifest) -> list[tuple[str, str]]:
+    return [
+        ("artifact", str(manifest.ref)),
+        ("what", KINDS[manifest.kind].says),
+        ("made by", f"{manifest.component}, {manifest.created:%Y-%m-%d %H:%M:%S} UTC, commit {manifest.git_commit}"),
+        ("cost", f"{manifest.seconds:.2f} s, peak memory {_size(manifest.peak_memory_bytes)}"),
+        ("options", json.dumps(dict(manifest.options), indent=1)),
+        ("seed", str(manifest.seed)),
+        ("counts", json.dumps(dict(manifest.counts), indent=1)),
+        ("sources", "\n".join(f"{path}  {record.sha256[:16]}" for path, record in manifest.sources.items())),
+        ("files", "\n".join(f"{name}  {_size(record.n_bytes)}" for name, record in manifest.files.items())),
+        ("code", "\n".join(f"{name}  {digest}" for name, digest in manifest.code.items())),
+        ("libraries", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
+    ]
+
+
+def _add_lineage(store: Store, ref: ArtifactRef, tree: Tree, role: str) -> None:
+    manifest = store.manifest(ref)
+    branch = tree.add(f"{role}: {ref}  [dim]{manifest.component}, {manifest.seconds:.1f} s[/]")
+    for name, source in manifest.inputs.items():
+        _add_lineage(store, source, branch, name)
+    for path in manifest.sources:
+        branch.add(f"file: {path}")
+
+
+def _size(n_bytes: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} TB"

@@ -1,0 +1,111 @@
+"""What a person sees in a terminal: progress while a flow runs, a table when it is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from xcore.artifacts import Recipe
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class LiveProgress:
+    """A bar for each step, for a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            SpinnerColumn(finished_text="[green]✓[/]"),
+            TextColumn("{task.description:24}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[note]}"),
+            console=console,
+        )
+        self._bars: dict[str, TaskID] = {}
+        self._progress.start()
+
+    def started(self, recipe: Recipe) -> None:
+        self._bars[recipe.id] = self._progress.add_task(recipe.name, total=None, note=recipe.id)
+
+    def progressed(self, recipe: Recipe, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        self._progress.update(self._bars[recipe.id], completed=step, total=total, note=_words(metrics) or recipe.id)
+
+    def finished(self, recipe: Recipe, cached: bool) -> None:
+        note = f"{recipe.id}{' (made before)' if cached else ''}"
+        self._progress.update(self._bars[recipe.id], completed=1, total=1, note=note)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class LineProgress:
+    """A line when a step starts and ends, and every five seconds between, for a log."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._start, self._last = console, 0.0, 0.0
+
+    def started(self, recipe: Recipe) -> None:
+        self._start = self._last = time.monotonic()
+        self._say(f"{recipe.name} {recipe.id} ...")
+
+    def progressed(self, recipe: Recipe, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        if time.monotonic() - self._last > SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
+            self._say(f"{recipe.name} {100 * step // max(total, 1)}% {_words(metrics)}".rstrip())
+
+    def finished(self, recipe: Recipe, cached: bool) -> None:
+        how = "made before" if cached else f"done in {time.monotonic() - self._start:.1f} s"
+        self._say(f"{recipe.name} {how}")
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+
+def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
+    """Metrics, then what each step cost."""
+    if summary["metrics"]:
+        console.print(_metrics_table(summary["metrics"], summary["intervals"]))
+    steps = Table("step", "seconds", "peak memory", "artifact", "", title="Steps", title_justify="left")
+    for step in summary["steps"]:
+        note = "made before" if step["cached"] else "new"
+        steps.add_row(
+            step["step"], f"{step['seconds']:.1f}", f"{step['peak_memory_mb']:,.0f} MB", step["artifact"], note
+        )
+    console.print(steps)
+    if summary["nothing_changed"]:
+        console.print("Nothing changed: every step had been made before, and nothing was run.")
+    console.print(f"MLflow run {summary['mlflow_run']}. Open the dashboards with: make ui", highlight=False)
+
+
+def _metrics_table(metrics: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]) -> Table:
+    """One row a metric, one column a rank, for all labels; the thirds follow below."""
+    ranks = sorted({int(name.rsplit("_", 1)[1]) for name in metrics if "_at_" in name})
+    table = Table("metric", *[f"@{k}" for k in ranks], title="Test metrics, %", title_justify="left")
+    names = dict.fromkeys(name.rsplit("_at_", 1)[0] for name in metrics if "_at_" in name and "/" not in name)
+    for name in names:
+        table.add_row(name, *[_percent(metrics, intervals, f"{name}_at_{k}") for k in ranks])
+    for third in ("head", "torso", "tail"):
+        if f"{third}/recall_at_{ranks[0]}" in metrics:
+            table.add_row(f"recall, {third}", *[_percent(metrics, {}, f"{third}/recall_at_{k}") for k in ranks])
+    return table
+
+
+def _percent(metrics: Mapping[str, float], intervals: Mapping[str, tuple[float, float]], name: str) -> str:
+    value = f"{100 * metrics[name]:.2f}"
+    if name not in intervals:
+        return value
+    low, high = intervals[name]
+    return f"{value} [dim]({100 * low:.1f}-{100 * high:.1f})[/]"
+
+
+def _words(metrics: Mapping[str, float]) -> str:
+    return " ".join(f"{name}={value:.4g}" for name, value in metrics.items())

@@ -1,0 +1,1 @@
+"""The steps of the pipeline: artifacts in, a call into xcore, an artifact out."""

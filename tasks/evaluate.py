@@ -1,0 +1,55 @@
+"""Measure predictions against the truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from xcore.artifacts import Recipe, Workshop
+from xcore.components import Component
+from xcore.data.dataset import Dataset
+from xcore.matrices import TopK
+from xcore.metrics import evaluate
+
+
+class EvaluationOptions(Component):
+    """How predictions are measured."""
+
+    split: str = Field("test", description="Split that is measured; its labels never select anything.")
+    ks: tuple[int, ...] = Field((1, 3, 5), min_length=1, description="Ranks at which metrics are taken.")
+    propensity_a: float = Field(0.55, ge=0, description="A of the propensity model; 0.55 is the usual value.")
+    propensity_b: float = Field(1.5, ge=0, description="B of the propensity model; 1.5 is the usual value.")
+    n_bootstrap: int = Field(1000, ge=0, le=100_000, description="Resamples for the confidence intervals.")
+
+
+def evaluate_predictions(workshop: Workshop) -> Mapping[str, Any]:
+    """Metrics with intervals, for all labels and by head, torso and tail; one row a label."""
+    options: EvaluationOptions = workshop.options
+    dataset = Dataset(workshop.inputs["dataset"].directory)
+    table = pq.read_table(workshop.inputs["predictions"].directory / "predictions.parquet")
+    result = evaluate(
+        TopK.from_table(table, max(options.ks)),
+        dataset.Y(options.split),
+        ks=options.ks,
+        train_counts=dataset.train_counts(),
+        n_train=dataset.n_rows("train"),
+        a=options.propensity_a,
+        b=options.propensity_b,
+        n_bootstrap=options.n_bootstrap,
+        rng=workshop.rng,
+    )
+    summary = {"split": options.split, "metrics": result.metrics, "intervals": result.intervals}
+    (workshop.directory / "metrics.json").write_text(json.dumps(summary, indent=1, sort_keys=True))
+    pq.write_table(result.per_label, workshop.directory / "per_label.parquet")
+    pq.write_table(result.per_decile, workshop.directory / "per_decile.parquet")
+    return {"rows": result.n_rows, "rows_without_labels": result.n_unlabelled}
+
+
+def evaluation_recipe(predictions: Recipe, dataset: Recipe, options: EvaluationOptions, seed: int) -> Recipe:
+    """How good predictions are."""
+    inputs = {"predictions": predictions, "dataset": dataset}
+    return Recipe("evaluation", evaluate_predictions, options, inputs, seed=seed)

@@ -1,0 +1,52 @@
+"""Text becomes sparse features, by a vocabulary that saw only the training split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xcore.artifacts import Artifact, Recipe, Workshop
+from xcore.data.dataset import Dataset
+from xcore.data.features import Features, FeatureWriter
+from xcore.text import TextFeaturiser, load_text
+
+
+def fit_vocabulary(workshop: Workshop) -> Mapping[str, Any]:
+    """Fit the text featuriser on the training split."""
+    dataset = Dataset(workshop.inputs["dataset"].directory)
+    fitted = workshop.options.fit(dataset.text_blocks("train"), workshop.report)
+    fitted.save(workshop.directory)
+    return {"features": fitted.n_features}
+
+
+def featurise_text(workshop: Workshop) -> Mapping[str, Any]:
+    """Apply the vocabulary to every split."""
+    dataset = Dataset(workshop.inputs["dataset"].directory)
+    fitted = load_text(workshop.inputs["vocabulary"].directory)
+    total, done = sum(dataset.n_rows(split) for split in dataset.splits), 0
+    with FeatureWriter(workshop.directory, fitted.n_features) as writer:
+        for split in dataset.splits:
+
+            def blocks(split: str = split) -> Any:
+                nonlocal done
+                for texts in dataset.text_blocks(split):
+                    block = fitted.transform(texts)
+                    done += block.shape[0]
+                    workshop.report(done, total)
+                    yield block
+
+            writer.write(split, blocks())
+    return {"features": fitted.n_features, "rows": writer.rows, "non_zeros": writer.non_zeros}
+
+
+def features_recipe(dataset: Recipe, form: str, text: TextFeaturiser) -> Recipe:
+    """Features of a dataset: made from its texts, or the dataset itself where it came with features (see `form`)."""
+    if form != "text":
+        return dataset
+    vocabulary = Recipe("vocabulary", fit_vocabulary, text, {"dataset": dataset})
+    return Recipe("features", featurise_text, text, {"dataset": dataset, "vocabulary": vocabulary})
+
+
+def open_features(artifact: Artifact) -> Features | Dataset:
+    """What holds the features: a features artifact, or a dataset that came with its own."""
+    return Dataset(artifact.directory) if artifact.ref.kind == "dataset" else Features(artifact.directory)

@@ -1,0 +1,20 @@
+"""Files from outside become a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xcore.artifacts import Recipe, Workshop
+from xcore.data.ingest import ingest
+from xcore.data.source import Source
+
+
+def ingest_dataset(workshop: Workshop) -> Mapping[str, Any]:
+    """Read, validate and write the rows of a source."""
+    return ingest(workshop.options, workshop.directory, workshop.rng, workshop.report)
+
+
+def dataset_recipe(source: Source, seed: int) -> Recipe:
+    """The dataset that a source holds."""
+    return Recipe("dataset", ingest_dataset, source, sources=tuple(source.files()), seed=seed)

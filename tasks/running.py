@@ -1,0 +1,180 @@
+"""Runs recipes as Prefect tasks, with progress for the Prefect UI, the tracked run and whoever else listens."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from prefect import runtime, task
+from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.states import Completed
+from prefect.tasks import Task
+
+from tasks import settings
+from tasks.tracking import TrackedRun
+from xcore.artifacts import KeptArtifact, Made, Recipe
+
+SECONDS_BETWEEN_REPORTS = 2.0
+
+
+class Listener(Protocol):
+    """Hears how steps go; the command line adds one that draws progress."""
+
+    def started(self, recipe: Recipe) -> None: ...
+
+    def progressed(self, recipe: Recipe, step: int, total: int, metrics: Mapping[str, float]) -> None: ...
+
+    def finished(self, recipe: Recipe, cached: bool) -> None: ...
+
+
+listeners: list[Listener] = []
+
+
+class ProgressReport:
+    """Sends a step's progress to the listeners, to the tracked run, and every two seconds to the Prefect UI."""
+
+    def __init__(self, recipe: Recipe, run: TrackedRun | None) -> None:
+        self._recipe, self._run = recipe, run
+        self._report_id: Any = create_progress_artifact(0.0, key=_key(recipe), description=f"{recipe.name} {recipe.id}")
+        self._last = time.monotonic()
+
+    def __call__(self, step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+        for listener in listeners:
+            listener.progressed(self._recipe, step, total, metrics or {})
+        if self._run and metrics:
+            self._run.log_progress(step, {f"train/{name}": value for name, value in metrics.items()})
+        if time.monotonic() - self._last > SECONDS_BETWEEN_REPORTS:
+            self._last = time.monotonic()
+            update_progress_artifact(self._report_id, progress=100.0 * step / max(total, 1))
+
+    def finish(self) -> None:
+        """Show the step as done, whatever it reported last."""
+        update_progress_artifact(self._report_id, progress=100.0)
+
+
+def _retry_on_io(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+    """A disk or a network may recover; wrong input, wrong code or a missing file will not."""
+    error = state.data.exception if hasattr(state.data, "exception") else state.data
+    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError | PermissionError)
+
+
+@task(
+    cache_policy=NO_CACHE,  # the store is the cache: it knows the code, and checks what it returns
+    persist_result=False,
+    retries=2,
+    retry_delay_seconds=5,
+    retry_condition_fn=_retry_on_io,
+)
+def make_artifact(recipe: Recipe, run: TrackedRun | None) -> Any:
+    """Make one artifact, or find it made."""
+    store = settings.store()
+    if store.is_intact(recipe.ref):
+        return Completed(name="Cached", message=f"{recipe.ref} was made before", data=True)
+    report = ProgressReport(recipe, run)
+    made: Made = store.make(recipe, report)
+    report.finish()
+    create_table_artifact(_cost_table(made), key=f"{_key(recipe)}-result", description=f"{recipe.name} {recipe.id}")
+    return made.cached
+
+
+class FlowParams(Protocol):
+    """What every flow's parameters have."""
+
+    name: str
+
+    def options(self) -> dict[str, Any]: ...
+
+
+def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]:
+    """Make a recipe and all it needs, one task each, in one tracked run; returns a summary for people and machines."""
+    run = TrackedRun(params.name, result.id, f"{flow}-{result.id[:8]}")
+    if not run.is_finished:
+        run.log_setup(params.options(), {"eyrie.flow": flow, "eyrie.flow_run_id": str(runtime.flow_run.id)})
+    try:
+        cached = {recipe.id: _run_task(recipe, run) for recipe in result.lineage()}
+        store = settings.store()
+        if not run.is_finished:
+            for recipe in result.lineage():
+                run.log_step(store.manifest(recipe.ref))
+            if _is_evaluation(result):
+                run.log_evaluation(store.open(result.ref))
+                run.log_curves()
+    except BaseException as error:
+        if not run.is_finished:
+            run.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        raise
+    if not run.is_finished:
+        run.end("FINISHED")
+    return _summary(result, run, cached)
+
+
+def kept_dataset(text: str) -> tuple[Recipe, str]:
+    """The dataset whose id starts so, and the form of its features."""
+    store = settings.store()
+    ref = store.find(text if "/" in text else f"dataset/{text}")
+    return KeptArtifact.of(ref), str(store.manifest(ref).counts["form"])
+
+
+def _run_task(recipe: Recipe, run: TrackedRun) -> bool:
+    if isinstance(recipe, KeptArtifact):
+        settings.store().open(recipe.ref)
+        return True
+    name = recipe.build.__name__
+    for listener in listeners:
+        listener.started(recipe)
+    state = make_artifact.with_options(name=name, task_run_name=f"{name}-{recipe.id}")(recipe, run, return_state=True)
+    cached = bool(state.result())
+    for listener in listeners:
+        listener.finished(recipe, cached)
+    return cached
+
+
+def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dict[str, Any]:
+    store = settings.store()
+    steps = [
+        {
+            "step": manifest.component,
+            "artifact": str(manifest.ref),
+            "cached": cached[manifest.id],
+            "seconds": round(manifest.seconds, 3),
+            "peak_memory_mb": round(manifest.peak_memory_bytes / 1e6, 1),
+        }
+        for manifest in (store.manifest(recipe.ref) for recipe in result.lineage())
+    ]
+    measured = (
+        json.loads((store.open(result.ref).directory / "metrics.json").read_text()) if _is_evaluation(result) else {}
+    )
+    return {
+        "result": str(result.ref),
+        "metrics": measured.get("metrics", {}),
+        "intervals": measured.get("intervals", {}),
+        "mlflow_run": run.id,
+        "mlflow_experiment": run.experiment_id,
+        "reopened": run.is_reopened,
+        "nothing_changed": run.is_finished and all(cached.values()),
+        "steps": steps,
+    }
+
+
+def _is_evaluation(recipe: Recipe) -> bool:
+    return recipe.kind == "evaluation"
+
+
+def _cost_table(made: Made) -> list[dict[str, Any]]:
+    manifest = made.artifact.manifest
+    facts = {
+        "artifact": str(manifest.ref),
+        "seconds": round(manifest.seconds, 3),
+        "peak memory, MB": round(manifest.peak_memory_bytes / 1e6, 1),
+        "bytes": manifest.n_bytes,
+        **{name: value for name, value in manifest.counts.items() if isinstance(value, int | float | str)},
+    }
+    return [{"what": name, "value": value} for name, value in facts.items()]
+
+
+def _key(recipe: Recipe) -> str:
+    return recipe.build.__name__.replace("_", "-")

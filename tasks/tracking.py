@@ -1,0 +1,176 @@
+"""One MLflow run for each pipeline result: the only file that knows MLflow."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
+
+from tasks import settings
+from xcore.artifacts import Artifact, Manifest
+from xcore.artifacts.manifest import library_versions
+from xcore.plots import draw_deciles
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+ID_TAG = "eyrie.id"
+SECONDS_BETWEEN_BATCHES = 2.0
+
+
+class TrackedRun:
+    """An MLflow run that is found again by the id of the result it leads to.
+
+    A result's id names everything that goes into it, so one run stands for it: a killed pipeline reopens its run, and a
+    pipeline that changes nothing finds its run finished (`is_finished`) and adds nothing to it.
+    """
+
+    def __init__(self, experiment: str, result_id: str, name: str) -> None:
+        self._client = _client()
+        experiment_id = _experiment_id(self._client, experiment)
+        known = self._client.search_runs(
+            [experiment_id], f"tags.`{ID_TAG}` = '{result_id}'", order_by=["attributes.start_time DESC"], max_results=1
+        )
+        run = known[0] if known else self._client.create_run(experiment_id, tags={ID_TAG: result_id}, run_name=name)
+        self.id: str = run.info.run_id
+        self.experiment_id: str = experiment_id
+        self.is_finished: bool = run.info.status == "FINISHED"
+        self.is_reopened = bool(known) and not self.is_finished
+        self._waiting: list[Any] = []
+        self._last_batch = time.monotonic()
+        if self.is_reopened:
+            self._client.update_run(self.id, status="RUNNING")
+
+    def log_setup(self, parameters: Mapping[str, Any], tags: Mapping[str, str]) -> None:
+        """Parameters, tags and the environment; logging the same again changes nothing."""
+        from mlflow.entities import Param, RunTag
+
+        params = [Param(name, str(value)) for name, value in flatten(parameters).items()]
+        self._client.log_batch(self.id, params=params, tags=[RunTag(name, value) for name, value in tags.items()])
+        self._client.log_dict(self.id, library_versions(), "environment.json")
+
+    def log_progress(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Points of learning curves, sent in batches."""
+        self._waiting += _metrics(metrics, step)
+        if time.monotonic() - self._last_batch > SECONDS_BETWEEN_BATCHES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the points that still wait."""
+        if self._waiting:
+            self._client.log_batch(self.id, metrics=self._waiting)
+        self._waiting, self._last_batch = [], time.monotonic()
+
+    def log_step(self, manifest: Manifest) -> None:
+        """The id and the cost of a step's artifact."""
+        from mlflow.entities import RunTag
+
+        costs = {
+            f"seconds/{manifest.kind}": manifest.seconds,
+            f"peak_memory_mb/{manifest.kind}": manifest.peak_memory_bytes / 1e6,
+        }
+        tags = [RunTag(f"eyrie.{manifest.kind}", manifest.id)]
+        self._client.log_batch(self.id, metrics=_metrics(costs, 0), tags=tags)
+
+    def log_evaluation(self, evaluation: Artifact) -> None:
+        """Metrics under the split's name, and the files and plots that people look at."""
+        summary = json.loads((evaluation.directory / "metrics.json").read_text())
+        named = {f"{summary['split']}/{name}": value for name, value in summary["metrics"].items()}
+        self._client.log_batch(self.id, metrics=_metrics(named, 0))
+        for name in ("metrics.json", "per_label.parquet", "per_decile.parquet"):
+            self._client.log_artifact(self.id, str(evaluation.directory / name), "evaluation")
+        with TemporaryDirectory() as folder:
+            plot = Path(folder) / "precision_by_label_frequency.png"
+            draw_deciles(evaluation.directory / "per_decile.parquet", plot)
+            self._client.log_artifact(self.id, str(plot), "plots")
+
+    def log_curves(self) -> None:
+        """Learning curves of the run as one plot, where there are any."""
+        from xcore.plots import draw_curves
+
+        names = [name for name in self._client.get_run(self.id).data.metrics if name.startswith("train/")]
+        curves = {name: self._client.get_metric_history(self.id, name) for name in names}
+        drawable = {
+            name: ([point.step for point in points], [point.value for point in points])
+            for name, points in curves.items()
+            if len(points) > 1
+        }
+        if drawable:
+            with TemporaryDirectory() as folder:
+                plot = Path(folder) / "learning_curves.png"
+                draw_curves(drawable, plot)
+                self._client.log_artifact(self.id, str(plot), "plots")
+
+    def end(self, status: str) -> None:
+        """Close the run as FINISHED, FAILED or KILLED."""
+        self.flush()
+        self._client.set_terminated(self.id, status)
+
+
+def kept_ids() -> set[str]:
+    """Ids of all artifacts that runs refer to; a run deleted in MLflow refers to nothing."""
+    client = _client()
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    kept: set[str] = set()
+    token: str | None = None
+    while experiments:
+        page = client.search_runs(experiments, max_results=1000, page_token=token)
+        for run in page:
+            kept.update(value for name, value in run.data.tags.items() if name.startswith("eyrie."))
+        token = page.token
+        if not token:
+            break
+    return kept
+
+
+def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested parameters as dotted names; lists stay whole, empty values are left out."""
+    flat: dict[str, Any] = {}
+    for name, value in parameters.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{name}.")
+        elif value not in (None, [], ""):
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _client() -> MlflowClient:
+    from mlflow import MlflowClient
+
+    uri = settings.tracking_uri()
+    if not uri.startswith("sqlite:"):
+        return MlflowClient(uri)
+    settings.home().mkdir(parents=True, exist_ok=True)
+    with FileLock(settings.home() / "mlflow.lock"):  # two processes must not create the tables at the same time
+        client = MlflowClient(uri)
+        client.search_experiments(max_results=1)
+    return client
+
+
+def _experiment_id(client: MlflowClient, name: str) -> str:
+    from mlflow.exceptions import MlflowException
+
+    known = client.get_experiment_by_name(name)
+    if known is None:
+        remote = settings.tracking_uri().startswith("http")
+        location = None if remote else (settings.home() / "mlflow-files" / name).as_uri()
+        try:
+            return str(client.create_experiment(name, artifact_location=location))
+        except MlflowException:  # another process made it meanwhile
+            known = client.get_experiment_by_name(name)
+            if known is None:
+                raise
+    return str(known.experiment_id)
+
+
+def _metrics(values: Mapping[str, float], step: int) -> list[Any]:
+    from mlflow.entities import Metric
+
+    stamp = int(time.time() * 1000)
+    return [Metric(name, float(value), stamp, step) for name, value in values.items() if math.isfinite(value)]

@@ -1,0 +1,80 @@
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+from flows.presets import load_params
+from xcore.components import Component
+from xcore.errors import ConfigError
+
+
+class Owl(Component):
+    kind: Literal["owl"] = "owl"
+    wings: int = Field(2, ge=0)
+
+
+class Wren(Component):
+    kind: Literal["wren"] = "wren"
+    song: str = "short"
+
+
+class Nest(Component):
+    name: str
+    bird: Annotated[Owl | Wren, Field(discriminator="kind")] = Owl()
+    eggs: list[int] = []
+
+
+def preset(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "nest.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_overrides_win_over_the_preset(tmp_path: Path) -> None:
+    path = preset(tmp_path, "name: a\nbird: {kind: owl, wings: 3}\neggs: [1, 2]\n")
+    params = load_params(Nest, path, ["name=b", "bird.wings=4", "eggs.1=7"])
+    assert params == Nest(name="b", bird=Owl(wings=4), eggs=[1, 7])
+
+
+def test_changing_the_kind_drops_the_other_kinds_options(tmp_path: Path) -> None:
+    path = preset(tmp_path, "name: a\nbird: {kind: owl, wings: 3}\n")
+    assert load_params(Nest, path, ["bird.kind=wren", "bird.song=long"]).bird == Wren(song="long")
+    assert load_params(Nest, path, ["bird.kind=owl"]).bird == Owl(wings=3)
+
+
+def test_a_preset_is_not_needed() -> None:
+    assert load_params(Nest, None, ["name=x", "bird.kind=wren"]).bird == Wren()
+
+
+def test_environment_variables_are_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = preset(tmp_path, "name: ${EYRIE_TEST_NAME:-nobody}/x\n")
+    monkeypatch.delenv("EYRIE_TEST_NAME", raising=False)
+    assert load_params(Nest, path).name == "nobody/x"
+    monkeypatch.setenv("EYRIE_TEST_NAME", "somebody")
+    assert load_params(Nest, path).name == "somebody/x"
+    with pytest.raises(ConfigError, match="EYRIE_TEST_OTHER is not set"):
+        load_params(Nest, preset(tmp_path, "name: ${EYRIE_TEST_OTHER}\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "message"),
+    [
+        ("name: a\nbird: {kind: owl, wings: -1}\n", [], r"bird\.owl\.wings: .*greater than or equal to 0, got '-1'"),
+        ("name: a\nbird: {kind: crow}\n", [], "bird: .*'owl', 'wren'"),
+        ("name: a\ncolour: red\n", [], "colour: Extra inputs are not permitted"),
+        ("bird: {kind: owl}\n", [], "name: Field required"),
+        ("name: a\n", ["bird"], "expected path=value"),
+        ("name: a\n", ["name.x=1"], "expected a group of parameters"),
+        ("- a\n", [], "holds list, expected a mapping"),
+        ("a: [\n", [], "is not YAML"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, text: str, overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_params(Nest, preset(tmp_path, text), overrides)
+
+
+def test_a_missing_preset_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"preset not found: .*nowhere\.yaml"):
+        load_params(Nest, tmp_path / "nowhere.yaml")

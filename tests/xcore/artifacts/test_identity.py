@@ -1,0 +1,75 @@
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from xcore.artifacts import identity
+
+Write = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Write modules of a package of our own and take the digests of one of them."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(identity, "HASHED_PACKAGES", ("nest",))
+    monkeypatch.setattr(identity, "PLUMBING", ("nest.pipes",))
+
+    def write(root: str, **modules: str) -> dict[str, str]:
+        for name, text in {"__init__": "", **modules}.items():
+            path = tmp_path / "nest" / (name.replace(".", "/") + ".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        importlib.invalidate_caches()
+        identity._read_module.cache_clear()
+        identity._source_of.cache_clear()
+        return identity.code_digests([root])
+
+    yield write
+    identity._read_module.cache_clear()
+    identity._source_of.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("nest")]:
+        del sys.modules[name]
+
+
+def test_imports_are_followed_wherever_they_stand(digests: Write) -> None:
+    found = digests(
+        "nest.a",
+        a="from nest.b import f\n",
+        b="def f():\n    from nest import c\n    import numpy\n    return c\n",
+        c="import nest.d as d\n",
+        d="",
+        e="other = 1\n",
+    )
+    assert list(found) == ["nest.a", "nest.b", "nest.c", "nest.d"]
+
+
+def test_an_edit_counts_only_where_it_is_imported(digests: Write) -> None:
+    before = digests("nest.a", a="from nest.b import x\n", b="x = 1\n", other="y = 1\n")
+    assert digests("nest.a", other="y = 2\n") == before
+    assert digests("nest.a", b="x = 2\n") != before
+
+
+def test_comments_docstrings_and_layout_do_not_count(digests: Write) -> None:
+    before = digests("nest.a", a='"""One."""\n\ndef f(x):\n    """Two."""\n    return x\n')
+    assert digests("nest.a", a="# why\ndef f( x ):\n\n    return x\n") == before
+    assert digests("nest.a", a="def f(x):\n    return -x\n") != before
+
+
+def test_plumbing_does_not_count(digests: Write) -> None:
+    before = digests("nest.a", a="import nest.pipes\n", pipes="x = 1\n")
+    assert digests("nest.a", pipes="x = 2\n") == before
+
+
+def test_a_missing_module_is_an_error(digests: Write) -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"nest\.gone"):
+        digests("nest.gone")
+
+
+def test_content_ids_do_not_depend_on_the_order_of_names() -> None:
+    assert identity.content_id({"a": 1, "b": [2]}) == identity.content_id({"b": [2], "a": 1})
+    assert identity.content_id({"a": 1}) != identity.content_id({"a": 1.5})
+    with pytest.raises(ValueError):
+        identity.content_id({"a": float("nan")})

@@ -1,0 +1,1 @@
+"""The method: everything Eyrie computes. Knows neither Prefect nor MLflow."""

@@ -1,0 +1,162 @@
+"""A step before it is run: what it makes, of what, and how. Its id is known without running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xcore.artifacts.identity import code_digests, content_id, file_sha256
+from xcore.artifacts.manifest import ArtifactRef, FileRecord
+from xcore.artifacts.schemas import schema_of
+from xcore.components import Component, Report
+from xcore.errors import ArtifactMissing, ConfigError
+
+if TYPE_CHECKING:
+    from xcore.artifacts.store import Artifact
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What a build function gets: opened inputs, options, a seeded generator, and an empty folder to fill."""
+
+    inputs: Mapping[str, Artifact]
+    options: Any
+    rng: np.random.Generator
+    report: Report
+    directory: Path
+
+
+Build = Callable[[Workshop], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make one artifact.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of the artifact made; one of `xcore.artifacts.schemas.KINDS`.
+    build : callable
+        A module-level function that fills ``workshop.directory`` and returns the counts for the manifest.
+    options : Component
+        All parameters of the step. Components inside it count as code that the step uses.
+    inputs : mapping of role to Recipe
+        The artifacts it is made of.
+    sources : paths
+        Files from outside, named by their content; a path among the options does not enter the id.
+    seed : int
+    """
+
+    kind: str
+    build: Build
+    options: Component
+    inputs: Mapping[str, Recipe] = field(default_factory=dict)
+    sources: tuple[Path, ...] = ()
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """What people call the step: the build function's name in words."""
+        return self.build.__name__.replace("_", " ")
+
+    @cached_property
+    def id(self) -> str:
+        contents = {str(path): record.sha256 for path, record in self.source_records.items()}
+        return content_id(
+            {
+                "kind": self.kind,
+                "schema": schema_of(self.kind).version,
+                "inputs": {role: recipe.id for role, recipe in self.inputs.items()},
+                "sources": sorted(contents.values()),
+                "options": _with_contents(self.options.options(), contents),
+                "seed": self.seed,
+                "code": self.code,
+            }
+        )
+
+    @property
+    def ref(self) -> ArtifactRef:
+        return ArtifactRef(kind=self.kind, id=self.id)
+
+    @cached_property
+    def code(self) -> dict[str, str]:
+        """Digests of the modules that the step is made of: the build function's, its components', and their imports."""
+        return code_digests({self.build.__module__, *_modules_of(self.options)})
+
+    @cached_property
+    def source_records(self) -> dict[str, FileRecord]:
+        missing = [str(path) for path in self.sources if not path.is_file()]
+        if missing:
+            raise ConfigError(
+                f"input file not found: {missing[0]}"
+                + (f" (and {len(missing) - 1} more)" if len(missing) > 1 else "")
+                + f"; expected a readable file, relative paths count from {Path.cwd()}"
+            )
+        return {str(path): FileRecord(sha256=file_sha256(path), n_bytes=path.stat().st_size) for path in self.sources}
+
+    def rng(self) -> np.random.Generator:
+        """The step's own generator: it depends on the seed and the kind, so that other options see the same draws."""
+        return np.random.default_rng([self.seed, *self.kind.encode()])
+
+    def lineage(self) -> Iterator[Recipe]:
+        """This recipe and all it is made of, inputs before what uses them, each once."""
+        seen: set[str] = set()
+        yield from _walk(self, seen)
+
+
+@dataclass(frozen=True)
+class KeptArtifact(Recipe):
+    """An artifact that is in the store already, as an input for new steps; it cannot be made again from here."""
+
+    kept_id: str = ""
+
+    @cached_property
+    def id(self) -> str:
+        return self.kept_id
+
+    @classmethod
+    def of(cls, ref: ArtifactRef) -> KeptArtifact:
+        return cls(ref.kind, _cannot_build, Component(), kept_id=ref.id)
+
+
+def _cannot_build(workshop: Workshop) -> Mapping[str, Any]:
+    raise ArtifactMissing("an artifact was named by its id but is missing or damaged: run the flow that makes it")
+
+
+def _walk(recipe: Recipe, seen: set[str]) -> Iterator[Recipe]:
+    for source in recipe.inputs.values():
+        yield from _walk(source, seen)
+    if recipe.id not in seen:
+        seen.add(recipe.id)
+        yield recipe
+
+
+def _modules_of(value: Any) -> Iterable[str]:
+    """The modules of all components in a tree of options."""
+    if isinstance(value, Component):
+        yield type(value).__module__
+        for name in type(value).model_fields:
+            yield from _modules_of(getattr(value, name))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _modules_of(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _modules_of(item)
+
+
+def _with_contents(value: Any, contents: Mapping[str, str]) -> Any:
+    """Plain options with every path of a source file replaced by what the file holds."""
+    if isinstance(value, str):
+        return contents.get(value, value)
+    if isinstance(value, Mapping):
+        return {name: _with_contents(item, contents) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_contents(item, contents) for item in value]
+    return value

@@ -1,0 +1,108 @@
+"""What each kind of artifact holds: checked when one is saved and when one is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xcore.errors import ArtifactDamaged, ConfigError
+
+_LABELS = pa.field("labels", pa.list_(pa.int32()))
+_SPARSE = (pa.field("indices", pa.list_(pa.int32())), pa.field("values", pa.list_(pa.float32())))
+_SCORED = (_LABELS, pa.field("scores", pa.list_(pa.float32())))
+_ROW_ID = pa.field("id", pa.string())
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The promise of one kind.
+
+    Attributes
+    ----------
+    version : int
+        Part of every id; raise it when the layout changes.
+    files : names that must be there.
+    columns : mapping of file pattern to the columns that such a Parquet file must have; more are allowed.
+    says : one line for people.
+    """
+
+    version: int
+    says: str
+    files: tuple[str, ...] = ()
+    columns: Mapping[str, tuple[pa.Field, ...]] = field(default_factory=dict)
+
+
+KINDS: dict[str, Kind] = {
+    "dataset": Kind(
+        1,
+        "validated rows with their labels, by split",
+        files=("dataset.json", "train.parquet", "train_rows.parquet", "labels.parquet"),
+        columns={
+            "train.parquet": (_LABELS,),
+            "dev.parquet": (_LABELS,),
+            "test.parquet": (_LABELS,),
+            "*_rows.parquet": (_ROW_ID,),
+            "labels.parquet": (_ROW_ID, pa.field("name", pa.string()), pa.field("train_count", pa.int64())),
+            "groups.parquet": (
+                _ROW_ID,
+                pa.field("members", pa.list_(pa.int32())),
+                _LABELS,
+                pa.field("counts", pa.list_(pa.int32())),
+            ),
+        },
+    ),
+    "vocabulary": Kind(1, "a fitted text featuriser", files=("text.json",)),
+    "features": Kind(
+        1,
+        "sparse features of a dataset's rows, by split",
+        files=("features.json", "train.parquet"),
+        columns={"*.parquet": _SPARSE},
+    ),
+    "model": Kind(1, "a trained model", files=("model.json",)),
+    "predictions": Kind(
+        1, "the k best labels of each row, with scores", files=("predictions.parquet",), columns={"*.parquet": _SCORED}
+    ),
+    "evaluation": Kind(1, "metrics of predictions", files=("metrics.json", "per_label.parquet")),
+}
+
+
+def schema_of(kind: str) -> Kind:
+    """The promise of a kind."""
+    if kind not in KINDS:
+        raise ConfigError(f"unknown artifact kind {kind!r}; expected one of {', '.join(sorted(KINDS))}")
+    return KINDS[kind]
+
+
+def check_files(kind: str, directory: Path) -> None:
+    """Raise `ArtifactDamaged` unless the files in a folder keep the kind's promise."""
+    promise = schema_of(kind)
+    for name in promise.files:
+        if not (directory / name).is_file():
+            raise ArtifactDamaged(f"{kind} artifact lacks {name}; expected {', '.join(promise.files)}")
+    for path in sorted(directory.glob("*.parquet")):
+        pattern = next((pattern for pattern in promise.columns if fnmatch(path.name, pattern)), None)
+        if pattern is not None:
+            _check_columns(kind, path, promise.columns[pattern])
+
+
+def _check_columns(kind: str, path: Path, expected: tuple[pa.Field, ...]) -> None:
+    found = pq.read_schema(path)
+    for column in expected:
+        position = found.get_field_index(column.name)
+        got = found.field(position).type if position >= 0 else "no such column"
+        # Parquet names the items of a list in its own way, so the printed inner types are what must agree.
+        if position < 0 or not _same_type(got, column.type):
+            raise ArtifactDamaged(
+                f"{kind} artifact, {path.name}: column {column.name} is {got}, expected {column.type}"
+            )
+
+
+def _same_type(found: pa.DataType, expected: pa.DataType) -> bool:
+    if pa.types.is_list(expected):
+        return bool(pa.types.is_list(found) and found.value_type == expected.value_type)
+    return bool(found == expected)

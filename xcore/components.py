@@ -1,0 +1,32 @@
+"""What all components share: a frozen, bounded, self-describing set of options, and a way to report progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Component(BaseModel):
+    """Base of every exchangeable part (reader, featuriser, grouper, imputer, model) and of every option group.
+
+    The fields *are* the parameters: the Prefect form, the YAML preset, the API and the code share this one schema.
+    A subclass that belongs to a family has a ``kind`` literal, by which the family's union finds it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def options(self) -> dict[str, Any]:
+        """All fields as plain JSON values, in a form that names the component's result."""
+        return self.model_dump(mode="json")
+
+
+class Report(Protocol):
+    """Receives progress: ``step`` of ``total`` is done, with the metrics known at that step."""
+
+    def __call__(self, step: int, total: int, metrics: Mapping[str, float] | None = None) -> None: ...
+
+
+def silent(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+    """A report that goes nowhere."""
