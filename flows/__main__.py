@@ -18,9 +18,7 @@ FLOW_NAMES = ("ingest", "train", "pipeline")
 def main(words: list[str] | None = None) -> int:
     """Run a command; the exit code is 0, 1 (a bug), 2 (something the caller can mend) or 130 (Ctrl-C)."""
     arguments = _parser().parse_args(words)
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # Prefect's own lines would bury the progress; they still go to its database.
-    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    _quieten_libraries()
     settings.use_embedded_services()
     try:
         return int(arguments.run(arguments))
@@ -30,6 +28,16 @@ def main(words: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted: finished steps are kept; run the same command again to go on", file=sys.stderr)
         return 130
+
+
+def _quieten_libraries() -> None:
+    """Show warnings and errors only: Prefect's own lines would bury the progress, and still go to its database."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    logging.basicConfig(handlers=[handler], format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("prefect").addFilter(lambda record: record.levelno >= logging.CRITICAL)
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
 
 
 def _parser() -> argparse.ArgumentParser:

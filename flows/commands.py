@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from flows.params import FlowParams
 from flows.pipeline import FLOWS, FlowEntry
 from flows.presets import load_params
-from flows.terminal import LineProgress, LiveProgress, show_summary
+from flows.terminal import LineProgress, LiveProgress, show_summary, wide_console
 from tasks import settings
-from tasks.running import listeners
-from xcore.components import Component
+from tasks.running import finished_result, listeners
 
 
 def run_flow(name: str, preset: Path | None, overrides: list[str], as_json: bool, only_plan: bool) -> int:
@@ -22,22 +24,28 @@ def run_flow(name: str, preset: Path | None, overrides: list[str], as_json: bool
     params = load_params(entry.params, preset, overrides)
     if only_plan:
         return _show_plan(entry, params, as_json)
-    progress_to = Console(stderr=True)
-    progress = LiveProgress(progress_to) if progress_to.is_terminal else LineProgress(progress_to)
-    listeners.append(progress)
-    try:
-        summary = entry.flow(params)
-    finally:
-        listeners.remove(progress)
-        progress.close()
+    summary = finished_result(entry.plan(params), params) or _run_with_progress(entry, params)
     if as_json:
         print(json.dumps(summary))
     else:
-        show_summary(Console(), summary)
+        show_summary(wide_console(), summary)
     return 0
 
 
-def _show_plan(entry: FlowEntry, params: Component, as_json: bool) -> int:
+def _run_with_progress(entry: FlowEntry, params: FlowParams) -> dict[str, Any]:
+    progress_to = Console(stderr=True)
+    if not os.environ.get("PREFECT_API_URL"):
+        progress_to.print("starting the embedded Prefect API (PREFECT_API_URL names a server instead) ...", style="dim")
+    progress = LiveProgress(progress_to) if progress_to.is_terminal else LineProgress(progress_to)
+    listeners.append(progress)
+    try:
+        return entry.flow(params)
+    finally:
+        listeners.remove(progress)
+        progress.close()
+
+
+def _show_plan(entry: FlowEntry, params: FlowParams, as_json: bool) -> int:
     store = settings.store()
     steps = [(recipe, store.is_intact(recipe.ref)) for recipe in entry.plan(params).lineage()]
     if as_json:
@@ -46,5 +54,5 @@ def _show_plan(entry: FlowEntry, params: Component, as_json: bool) -> int:
     table = Table("step", "artifact", "", title="Plan", title_justify="left")
     for recipe, made in steps:
         table.add_row(recipe.name, str(recipe.ref), "made before" if made else "to be made")
-    Console().print(table)
+    wide_console().print(table)
     return 0

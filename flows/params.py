@@ -7,32 +7,44 @@ from pydantic import Field
 from tasks.evaluate import EvaluationOptions
 from xcore.components import Component
 from xcore.data.source import Source
+from xcore.grouping import AnyGrouper
+from xcore.imputation import AnyImputer
+from xcore.imputation.eagle import Eagle
 from xcore.models import AnyModel
 from xcore.models.ova import Ova
 from xcore.text import AnyText, Tfidf
 
 
-class IngestParams(Component):
-    """Parameters of `ingest`."""
+class FlowParams(Component):
+    """What every flow takes."""
 
     name: str = Field("eyrie", min_length=1, description="MLflow experiment that the run belongs to.")
-    data: Source = Field(description="What to read, and how.")
     seed: int = Field(0, ge=0, description="One seed in, the same bytes out.")
 
 
-class _Learning(Component):
+class IngestParams(FlowParams):
+    """Parameters of `ingest`."""
+
+    data: Source = Field(description="What to read, and how.")
+
+
+class LearningParams(FlowParams):
+    """What every flow takes that trains a model."""
+
     text: AnyText = Field(Tfidf(), description="How text becomes features; not used where rows come with features.")
+    grouping: AnyGrouper | None = Field(
+        None, description="Groups to make, to study aggregation; none: those that the data came with, if any."
+    )
+    imputer: AnyImputer = Field(Eagle(), description="How rows get labels from their groups, where there are groups.")
     model: AnyModel = Field(Ova(), description="Model to train, by its kind.")
     evaluation: EvaluationOptions = Field(EvaluationOptions(), description="How predictions are measured.")
 
 
-class TrainParams(_Learning):
+class TrainParams(LearningParams):
     """Parameters of `train`."""
 
-    name: str = Field("eyrie", min_length=1, description="MLflow experiment that the run belongs to.")
     dataset: str = Field(min_length=4, description="Id of a dataset in the store, or the beginning of one.")
-    seed: int = Field(0, ge=0, description="One seed in, the same bytes out.")
 
 
-class PipelineParams(IngestParams, _Learning):
+class PipelineParams(LearningParams, IngestParams):
     """Parameters of `pipeline`."""

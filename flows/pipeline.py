@@ -8,15 +8,18 @@ from typing import Any
 
 from prefect import flow
 
-from flows.params import IngestParams, PipelineParams, TrainParams
+from flows.params import FlowParams, IngestParams, LearningParams, PipelineParams, TrainParams
 from tasks.evaluate import evaluation_recipe
 from tasks.featurise import features_recipe
 from tasks.fit import model_recipe
+from tasks.group import groups_recipe
+from tasks.impute import imputed_recipe
 from tasks.ingest import dataset_recipe
 from tasks.predict import predictions_recipe
 from tasks.running import kept_dataset, make_result
 from xcore.artifacts import Recipe
-from xcore.components import Component
+from xcore.data.readers.base import Form
+from xcore.grouping import GivenGroups
 
 
 def plan_ingest(params: IngestParams) -> Recipe:
@@ -26,20 +29,31 @@ def plan_ingest(params: IngestParams) -> Recipe:
 
 def plan_train(params: TrainParams) -> Recipe:
     """An evaluation on a dataset that is in the store."""
-    dataset, form = kept_dataset(params.dataset)
-    return _plan_learning(dataset, form, params)
+    recipe, dataset = kept_dataset(params.dataset)
+    return _plan_learning(recipe, dataset.form, dataset.groups() is not None, params)
 
 
 def plan_pipeline(params: PipelineParams) -> Recipe:
     """An evaluation, from files on."""
-    return _plan_learning(dataset_recipe(params.data, params.seed), params.data.form, params)
+    dataset = dataset_recipe(params.data, params.seed)
+    return _plan_learning(dataset, params.data.reader.form, params.data.has_groups, params)
 
 
-def _plan_learning(dataset: Recipe, form: str, params: TrainParams | PipelineParams) -> Recipe:
+def _plan_learning(dataset: Recipe, form: Form, has_groups: bool, params: LearningParams) -> Recipe:
     features = features_recipe(dataset, form, params.text)
-    model = model_recipe(params.model, dataset, features, params.seed)
+    labels = _plan_labels(dataset, features, has_groups, params)
+    model = model_recipe(params.model, dataset, features, labels, params.seed)
     predictions = predictions_recipe(model, features, params.evaluation.split, max(params.evaluation.ks))
     return evaluation_recipe(predictions, dataset, params.evaluation, params.seed)
+
+
+def _plan_labels(dataset: Recipe, features: Recipe, has_groups: bool, params: LearningParams) -> Recipe | None:
+    """Imputed labels where labels belong to groups, or are made to; None where rows have their own."""
+    grouper = params.grouping or (GivenGroups() if has_groups else None)
+    if grouper is None:
+        return None
+    groups = groups_recipe(grouper, dataset, features, params.seed)
+    return imputed_recipe(params.imputer, groups, dataset, features, params.seed)
 
 
 @flow(name="ingest")
@@ -56,7 +70,7 @@ def train(params: TrainParams) -> dict[str, Any]:
 
 @flow(name="pipeline")
 def pipeline(params: PipelineParams) -> dict[str, Any]:
-    """Files in, evaluated model out: ingest, featurise, train, predict, evaluate."""
+    """Files in, evaluated model out: ingest, featurise, group, impute, train, predict, evaluate."""
     return make_result(plan_pipeline(params), "pipeline", params)
 
 
@@ -64,7 +78,7 @@ def pipeline(params: PipelineParams) -> dict[str, Any]:
 class FlowEntry:
     """A flow, its parameters, and the recipe of its result."""
 
-    params: type[Component]
+    params: type[FlowParams]
     plan: Callable[[Any], Recipe]
     flow: Callable[[Any], dict[str, Any]]
 

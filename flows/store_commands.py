@@ -6,10 +6,10 @@ import argparse
 import json
 from datetime import timedelta
 
-from rich.console import Console
 from rich.table import Table
 from rich.tree import Tree
 
+from flows.terminal import wide_console
 from tasks import settings
 from xcore.artifacts import ArtifactRef, Manifest, Store
 from xcore.artifacts.schemas import KINDS
@@ -21,17 +21,17 @@ def list_artifacts(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([manifest.model_dump(mode="json") for manifest in manifests]))
         return 0
-    table = Table("artifact", "what", "made", "seconds", "size", "rows")
+    table = Table("made", "seconds", "size", "what")
+    table.add_column("artifact", no_wrap=True)
     for manifest in manifests:
         table.add_row(
-            str(manifest.ref),
-            KINDS[manifest.kind].says,
             f"{manifest.created:%Y-%m-%d %H:%M}",
             f"{manifest.seconds:.1f}",
             _size(manifest.n_bytes),
-            str(manifest.counts.get("rows", "")),
+            KINDS[manifest.kind].says,
+            str(manifest.ref),
         )
-    Console().print(table if manifests else f"The store at {settings.store().root} is empty.")
+    wide_console().print(table if manifests else f"The store at {settings.store().root} is empty.")
     return 0
 
 
@@ -42,13 +42,13 @@ def show_artifacts(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([manifest.model_dump(mode="json") for manifest in store.lineage(ref)]))
         return 0
-    console, manifest = Console(), store.manifest(ref)
+    console, manifest = wide_console(), store.manifest(ref)
     table = Table(show_header=False)
     for name, value in _facts(manifest):
         table.add_row(name, value)
     console.print(table)
     tree = Tree("lineage")
-    _add_lineage(store, ref, tree, "result")
+    _add_lineage(store, ref, tree, "result", set())
     console.print(tree)
     return 0
 
@@ -99,11 +99,15 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
     ]
 
 
-def _add_lineage(store: Store, ref: ArtifactRef, tree: Tree, role: str) -> None:
+def _add_lineage(store: Store, ref: ArtifactRef, tree: Tree, role: str, shown: set[str]) -> None:
+    if ref.id in shown:
+        tree.add(f"{role}: {ref}  [dim](see above)[/]")
+        return
+    shown.add(ref.id)
     manifest = store.manifest(ref)
     branch = tree.add(f"{role}: {ref}  [dim]{manifest.component}, {manifest.seconds:.1f} s[/]")
     for name, source in manifest.inputs.items():
-        _add_lineage(store, source, branch, name)
+        _add_lineage(store, source, branch, name, shown)
     for path in manifest.sources:
         branch.add(f"file: {path}")
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from xcore.artifacts import Recipe
 
 SECONDS_BETWEEN_LINES = 5.0
+METRICS = ("precision", "ndcg", "psp", "psndcg", "recall", "coverage")
 
 
 class LiveProgress:
@@ -70,16 +71,25 @@ class LineProgress:
         self._console.print(text, highlight=False, soft_wrap=True)
 
 
+def wide_console() -> Console:
+    """Standard output; in a file or a pipe, wide enough that no id is cut."""
+    console = Console()
+    return console if console.is_terminal else Console(width=110)
+
+
 def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
     """Metrics, then what each step cost."""
     if summary["metrics"]:
         console.print(_metrics_table(summary["metrics"], summary["intervals"]))
-    steps = Table("step", "seconds", "peak memory", "artifact", "", title="Steps", title_justify="left")
+    if summary["imputation"]:
+        known = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in summary["imputation"].items())
+        console.print(f"Imputed labels against the truth: {known}", highlight=False)
+    steps = Table("step", "seconds", "peak memory", "", title="Steps", title_justify="left")
+    steps.add_column("artifact", no_wrap=True, overflow="fold")
     for step in summary["steps"]:
         note = "made before" if step["cached"] else "new"
-        steps.add_row(
-            step["step"], f"{step['seconds']:.1f}", f"{step['peak_memory_mb']:,.0f} MB", step["artifact"], note
-        )
+        memory = f"{step['peak_memory_mb']:,.0f} MB"
+        steps.add_row(step["step"], f"{step['seconds']:.1f}", memory, note, step["artifact"])
     console.print(steps)
     if summary["nothing_changed"]:
         console.print("Nothing changed: every step had been made before, and nothing was run.")
@@ -87,15 +97,13 @@ def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
 
 
 def _metrics_table(metrics: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]) -> Table:
-    """One row a metric, one column a rank, for all labels; the thirds follow below."""
-    ranks = sorted({int(name.rsplit("_", 1)[1]) for name in metrics if "_at_" in name})
-    table = Table("metric", *[f"@{k}" for k in ranks], title="Test metrics, %", title_justify="left")
-    names = dict.fromkeys(name.rsplit("_at_", 1)[0] for name in metrics if "_at_" in name and "/" not in name)
-    for name in names:
+    """One row a metric, one column a rank, with intervals; then recall by how frequent labels are."""
+    ranks = sorted({int(name.rsplit("_", 1)[1]) for name in metrics})
+    table = Table("metric, %", *[f"@{k}" for k in ranks], title="Metrics", title_justify="left")
+    for name in METRICS:
         table.add_row(name, *[_percent(metrics, intervals, f"{name}_at_{k}") for k in ranks])
     for third in ("head", "torso", "tail"):
-        if f"{third}/recall_at_{ranks[0]}" in metrics:
-            table.add_row(f"recall, {third}", *[_percent(metrics, {}, f"{third}/recall_at_{k}") for k in ranks])
+        table.add_row(f"recall, {third}", *[_percent(metrics, {}, f"{third}/recall_at_{k}") for k in ranks])
     return table
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from xcore.artifacts import Recipe, Workshop
 from xcore.components import Component
 from xcore.data.dataset import Dataset
+from xcore.data.readers.base import Split
 from xcore.matrices import TopK
 from xcore.metrics import evaluate
 
@@ -19,7 +20,7 @@ from xcore.metrics import evaluate
 class EvaluationOptions(Component):
     """How predictions are measured."""
 
-    split: str = Field("test", description="Split that is measured; its labels never select anything.")
+    split: Split = Field("test", description="Split that is measured; its labels never select anything.")
     ks: tuple[int, ...] = Field((1, 3, 5), min_length=1, description="Ranks at which metrics are taken.")
     propensity_a: float = Field(0.55, ge=0, description="A of the propensity model; 0.55 is the usual value.")
     propensity_b: float = Field(1.5, ge=0, description="B of the propensity model; 1.5 is the usual value.")
@@ -35,7 +36,7 @@ def evaluate_predictions(workshop: Workshop) -> Mapping[str, Any]:
         TopK.from_table(table, max(options.ks)),
         dataset.Y(options.split),
         ks=options.ks,
-        train_counts=dataset.train_counts(),
+        train_counts=dataset.label_table()["train_count"].to_numpy(),
         n_train=dataset.n_rows("train"),
         a=options.propensity_a,
         b=options.propensity_b,

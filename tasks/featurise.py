@@ -8,13 +8,15 @@ from typing import Any
 from xcore.artifacts import Artifact, Recipe, Workshop
 from xcore.data.dataset import Dataset
 from xcore.data.features import Features, FeatureWriter
-from xcore.text import TextFeaturiser, load_text
+from xcore.text import AnyText
+from xcore.text import load as load_text
 
 
 def fit_vocabulary(workshop: Workshop) -> Mapping[str, Any]:
     """Fit the text featuriser on the training split."""
     dataset = Dataset(workshop.inputs["dataset"].directory)
-    fitted = workshop.options.fit(dataset.text_blocks("train"), workshop.report)
+    texts = (block.to_pylist() for block in dataset.text_blocks("train"))
+    fitted = workshop.options.fit(texts, workshop.report)
     fitted.save(workshop.directory)
     return {"features": fitted.n_features}
 
@@ -23,23 +25,16 @@ def featurise_text(workshop: Workshop) -> Mapping[str, Any]:
     """Apply the vocabulary to every split."""
     dataset = Dataset(workshop.inputs["dataset"].directory)
     fitted = load_text(workshop.inputs["vocabulary"].directory)
-    total, done = sum(dataset.n_rows(split) for split in dataset.splits), 0
+    total = sum(dataset.n_rows(split) for split in dataset.splits)
     with FeatureWriter(workshop.directory, fitted.n_features) as writer:
         for split in dataset.splits:
-
-            def blocks(split: str = split) -> Any:
-                nonlocal done
-                for texts in dataset.text_blocks(split):
-                    block = fitted.transform(texts)
-                    done += block.shape[0]
-                    workshop.report(done, total)
-                    yield block
-
-            writer.write(split, blocks())
+            for texts in dataset.text_blocks(split):
+                writer.write(split, fitted.transform(texts.to_pylist()))
+                workshop.report(writer.total_rows, total)
     return {"features": fitted.n_features, "rows": writer.rows, "non_zeros": writer.non_zeros}
 
 
-def features_recipe(dataset: Recipe, form: str, text: TextFeaturiser) -> Recipe:
+def features_recipe(dataset: Recipe, form: str, text: AnyText) -> Recipe:
     """Features of a dataset: made from its texts, or the dataset itself where it came with features (see `form`)."""
     if form != "text":
         return dataset

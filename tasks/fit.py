@@ -8,6 +8,7 @@ from typing import Any
 from tasks.featurise import open_features
 from xcore.artifacts import Recipe, Workshop
 from xcore.data.dataset import Dataset
+from xcore.imputation.base import Imputed
 from xcore.models.base import Model, TrainingData
 
 
@@ -15,12 +16,14 @@ def fit_model(workshop: Workshop) -> Mapping[str, Any]:
     """Train on the training split: on its own labels, or on imputed ones where there are such."""
     dataset = Dataset(workshop.inputs["dataset"].directory)
     X = open_features(workshop.inputs["features"]).X("train")
-    data = TrainingData(X, dataset.Y("train"))
+    imputed = workshop.inputs.get("labels")
+    data = TrainingData(X, Imputed.load(imputed.directory).Y if imputed else dataset.Y("train"))
     fitted = workshop.options.fit(data, workshop.rng, workshop.report)
     fitted.save(workshop.directory)
     return {"rows": X.shape[0], "features": fitted.n_features, "labels": fitted.n_labels, "positives": data.Y.nnz}
 
 
-def model_recipe(model: Model, dataset: Recipe, features: Recipe, seed: int) -> Recipe:
-    """A model trained on a dataset."""
-    return Recipe("model", fit_model, model, {"dataset": dataset, "features": features}, seed=seed)
+def model_recipe(model: Model, dataset: Recipe, features: Recipe, labels: Recipe | None, seed: int) -> Recipe:
+    """A model trained on a dataset, with imputed labels where they are given."""
+    inputs = {"dataset": dataset, "features": features} | ({"labels": labels} if labels else {})
+    return Recipe("model", fit_model, model, inputs, seed=seed)

@@ -11,6 +11,7 @@ from pydantic import Field, SerializeAsAny
 from tasks.featurise import open_features
 from xcore.artifacts import Recipe, Workshop
 from xcore.components import Component
+from xcore.data.readers.base import Split
 from xcore.models.base import Model
 
 
@@ -18,7 +19,7 @@ class Prediction(Component):
     """What to predict, by which model family."""
 
     model: SerializeAsAny[Model]
-    split: str = Field("test", description="Split whose rows are ranked.")
+    split: Split = Field("test", description="Split whose rows are ranked.")
     k: int = Field(5, ge=1, description="Labels kept for each row.")
 
 
@@ -31,7 +32,7 @@ def predict_labels(workshop: Workshop) -> Mapping[str, Any]:
     return {"rows": len(top), "k": options.k}
 
 
-def predictions_recipe(model: Recipe, features: Recipe, split: str, k: int) -> Recipe:
+def predictions_recipe(model: Recipe, features: Recipe, split: Split, k: int) -> Recipe:
     """What a model says of a split."""
     if not isinstance(model.options, Model):
         raise TypeError(f"expected a recipe of a model, got one of {model.options}")

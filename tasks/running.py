@@ -17,6 +17,7 @@ from prefect.tasks import Task
 from tasks import settings
 from tasks.tracking import TrackedRun
 from xcore.artifacts import KeptArtifact, Made, Recipe
+from xcore.data.dataset import Dataset
 
 SECONDS_BETWEEN_REPORTS = 2.0
 
@@ -84,14 +85,15 @@ def make_artifact(recipe: Recipe, run: TrackedRun | None) -> Any:
 class FlowParams(Protocol):
     """What every flow's parameters have."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def options(self) -> dict[str, Any]: ...
 
 
 def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]:
     """Make a recipe and all it needs, one task each, in one tracked run; returns a summary for people and machines."""
-    run = TrackedRun(params.name, result.id, f"{flow}-{result.id[:8]}")
+    run = TrackedRun.open(params.name, result.id, f"{flow}-{result.id[:8]}")
     if not run.is_finished:
         run.log_setup(params.options(), {"eyrie.flow": flow, "eyrie.flow_run_id": str(runtime.flow_run.id)})
     try:
@@ -112,11 +114,20 @@ def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]
     return _summary(result, run, cached)
 
 
-def kept_dataset(text: str) -> tuple[Recipe, str]:
-    """The dataset whose id starts so, and the form of its features."""
+def finished_result(result: Recipe, params: FlowParams) -> dict[str, Any] | None:
+    """The summary of a result that was made and tracked before and is intact; None if there is anything to do."""
+    store = settings.store()
+    if not all(store.is_intact(recipe.ref) for recipe in result.lineage()):
+        return None
+    run = TrackedRun.find(params.name, result.id)
+    return _summary(result, run, {recipe.id: True for recipe in result.lineage()}) if run and run.is_finished else None
+
+
+def kept_dataset(text: str) -> tuple[Recipe, Dataset]:
+    """The dataset whose id starts so, as an input for new steps, and opened."""
     store = settings.store()
     ref = store.find(text if "/" in text else f"dataset/{text}")
-    return KeptArtifact.of(ref), str(store.manifest(ref).counts["form"])
+    return KeptArtifact.of(ref), Dataset(store.open(ref).directory)
 
 
 def _run_task(recipe: Recipe, run: TrackedRun) -> bool:
@@ -135,6 +146,7 @@ def _run_task(recipe: Recipe, run: TrackedRun) -> bool:
 
 def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dict[str, Any]:
     store = settings.store()
+    manifests = [store.manifest(recipe.ref) for recipe in result.lineage()]
     steps = [
         {
             "step": manifest.component,
@@ -143,7 +155,7 @@ def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dic
             "seconds": round(manifest.seconds, 3),
             "peak_memory_mb": round(manifest.peak_memory_bytes / 1e6, 1),
         }
-        for manifest in (store.manifest(recipe.ref) for recipe in result.lineage())
+        for manifest in manifests
     ]
     measured = (
         json.loads((store.open(result.ref).directory / "metrics.json").read_text()) if _is_evaluation(result) else {}
@@ -152,6 +164,12 @@ def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dic
         "result": str(result.ref),
         "metrics": measured.get("metrics", {}),
         "intervals": measured.get("intervals", {}),
+        "imputation": {
+            name.removeprefix("truth_"): value
+            for manifest in manifests
+            for name, value in manifest.counts.items()
+            if name.startswith("truth_")
+        },
         "mlflow_run": run.id,
         "mlflow_experiment": run.experiment_id,
         "reopened": run.is_reopened,

@@ -19,6 +19,7 @@ from xcore.plots import draw_deciles
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 ID_TAG = "eyrie.id"
 SECONDS_BETWEEN_BATCHES = 2.0
@@ -31,21 +32,37 @@ class TrackedRun:
     pipeline that changes nothing finds its run finished (`is_finished`) and adds nothing to it.
     """
 
-    def __init__(self, experiment: str, result_id: str, name: str) -> None:
-        self._client = _client()
-        experiment_id = _experiment_id(self._client, experiment)
-        known = self._client.search_runs(
-            [experiment_id], f"tags.`{ID_TAG}` = '{result_id}'", order_by=["attributes.start_time DESC"], max_results=1
-        )
-        run = known[0] if known else self._client.create_run(experiment_id, tags={ID_TAG: result_id}, run_name=name)
+    def __init__(self, client: MlflowClient, run: Run, is_new: bool) -> None:
+        self._client = client
         self.id: str = run.info.run_id
-        self.experiment_id: str = experiment_id
+        self.experiment_id: str = run.info.experiment_id
         self.is_finished: bool = run.info.status == "FINISHED"
-        self.is_reopened = bool(known) and not self.is_finished
+        self.is_reopened = not is_new and not self.is_finished
         self._waiting: list[Any] = []
         self._last_batch = time.monotonic()
-        if self.is_reopened:
-            self._client.update_run(self.id, status="RUNNING")
+
+    @classmethod
+    def find(cls, experiment: str, result_id: str) -> TrackedRun | None:
+        """The newest run of an experiment that leads to a result."""
+        client = _client()
+        known = client.get_experiment_by_name(experiment)
+        if known is None:
+            return None
+        wanted = f"tags.`{ID_TAG}` = '{result_id}'"
+        runs = client.search_runs([known.experiment_id], wanted, order_by=["attributes.start_time DESC"], max_results=1)
+        return cls(client, runs[0], is_new=False) if runs else None
+
+    @classmethod
+    def open(cls, experiment: str, result_id: str, name: str) -> TrackedRun:
+        """The run of a result: found and reopened, or new."""
+        known = cls.find(experiment, result_id)
+        client = known._client if known else _client()
+        if known is None:
+            experiment_id = _experiment_id(client, experiment)
+            return cls(client, client.create_run(experiment_id, tags={ID_TAG: result_id}, run_name=name), is_new=True)
+        if known.is_reopened:
+            client.update_run(known.id, status="RUNNING")
+        return known
 
     def log_setup(self, parameters: Mapping[str, Any], tags: Mapping[str, str]) -> None:
         """Parameters, tags and the environment; logging the same again changes nothing."""

@@ -22,7 +22,7 @@ class Wren(Component):
 class Nest(Component):
     name: str
     bird: Annotated[Owl | Wren, Field(discriminator="kind")] = Owl()
-    eggs: list[int] = []
+    eggs: tuple[int, ...] = ()
 
 
 def preset(tmp_path: Path, text: str) -> Path:
@@ -34,7 +34,7 @@ def preset(tmp_path: Path, text: str) -> Path:
 def test_overrides_win_over_the_preset(tmp_path: Path) -> None:
     path = preset(tmp_path, "name: a\nbird: {kind: owl, wings: 3}\neggs: [1, 2]\n")
     params = load_params(Nest, path, ["name=b", "bird.wings=4", "eggs.1=7"])
-    assert params == Nest(name="b", bird=Owl(wings=4), eggs=[1, 7])
+    assert params == Nest(name="b", bird=Owl(wings=4), eggs=(1, 7))
 
 
 def test_changing_the_kind_drops_the_other_kinds_options(tmp_path: Path) -> None:

@@ -63,6 +63,24 @@ KINDS: dict[str, Kind] = {
         files=("features.json", "train.parquet"),
         columns={"*.parquet": _SPARSE},
     ),
+    "groups": Kind(
+        1,
+        "rows that share labels",
+        files=("groups.parquet",),
+        columns={
+            "groups.parquet": (
+                pa.field("members", pa.list_(pa.int32())),
+                _LABELS,
+                pa.field("counts", pa.list_(pa.int32())),
+            )
+        },
+    ),
+    "imputed": Kind(
+        1,
+        "labels of rows as far as their groups tell, with a confidence each",
+        files=("labels.parquet", "details.json", "quality.json"),
+        columns={"labels.parquet": (_LABELS, pa.field("confidence", pa.list_(pa.float32())))},
+    ),
     "model": Kind(1, "a trained model", files=("model.json",)),
     "predictions": Kind(
         1, "the k best labels of each row, with scores", files=("predictions.parquet",), columns={"*.parquet": _SCORED}

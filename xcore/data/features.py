@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,38 +11,46 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xcore.matrices import CSR, csr, list_parts, lists_of_csr
+from xcore.data.dataset import feature_schema, read_csr
+from xcore.matrices import CSR, lists_of_csr
 
-SCHEMA = pa.schema([("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))])
+SCHEMA = feature_schema("sparse", 0)
 _META = "features.json"
 
 
 class FeatureWriter:
-    """Writes the features of a dataset's splits block by block; used as a context manager."""
+    """Writes the features of a dataset's splits, each block by block; used as a context manager."""
 
     def __init__(self, directory: Path, n_features: int) -> None:
         self.directory, self.n_features = directory, n_features
         self.rows: dict[str, int] = {}
         self.non_zeros: dict[str, int] = {}
+        self._files = ExitStack()
+        self._writers: dict[str, pq.ParquetWriter] = {}
+
+    @property
+    def total_rows(self) -> int:
+        return sum(self.rows.values())
 
     def __enter__(self) -> Self:
         return self
 
-    def write(self, split: str, blocks: Iterable[CSR]) -> None:
-        """Write all rows of one split; memory is that of one block."""
-        self.rows[split] = self.non_zeros[split] = 0
-        with pq.ParquetWriter(self.directory / f"{split}.parquet", SCHEMA, compression="zstd") as writer:
-            for block in blocks:
-                writer.write_table(pa.table(list(lists_of_csr(block)), schema=SCHEMA))
-                self.rows[split] += block.shape[0]
-                self.non_zeros[split] += block.nnz
+    def write(self, split: str, block: CSR) -> None:
+        """Add rows (CSR, below 2^31 non-zeros) to a split."""
+        if split not in self._writers:
+            writer = pq.ParquetWriter(self.directory / f"{split}.parquet", SCHEMA, compression="zstd")
+            self._writers[split] = self._files.enter_context(writer)
+            self.rows[split] = self.non_zeros[split] = 0
+        self._writers[split].write_table(pa.table(list(lists_of_csr(block)), schema=SCHEMA))
+        self.rows[split] += block.shape[0]
+        self.non_zeros[split] += block.nnz
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            meta = {"n_features": self.n_features, "rows": self.rows}
-            (self.directory / _META).write_text(json.dumps(meta, sort_keys=True))
+        self._files.close()
+        meta = {"n_features": self.n_features, "rows": self.rows, "non_zeros": self.non_zeros}
+        (self.directory / _META).write_text(json.dumps(meta, sort_keys=True))
 
 
 class Features:
@@ -52,10 +60,10 @@ class Features:
         self.directory = directory
         meta = json.loads((directory / _META).read_text())
         self.n_features: int = meta["n_features"]
-        self.splits: tuple[str, ...] = tuple(meta["rows"])
+        self._rows: dict[str, int] = meta["rows"]
+        self._non_zeros: dict[str, int] = meta["non_zeros"]
 
     def X(self, split: str) -> CSR:
         """Features of a split, CSR float32 (n, n_features)."""
-        table = pq.read_table(self.directory / f"{split}.parquet")
-        offsets, indices = list_parts(table["indices"])
-        return csr(list_parts(table["values"])[1], indices, offsets, self.n_features)
+        path = self.directory / f"{split}.parquet"
+        return read_csr(path, self._rows[split], self._non_zeros[split], self.n_features)

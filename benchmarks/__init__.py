@@ -1,0 +1,1 @@
+"""What is measured, against which peer. ``python -m benchmarks NAME [--quick] [--json]``."""

@@ -1,0 +1,25 @@
+"""Decide which rows share which labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.featurise import open_features
+from xcore.artifacts import Recipe, Workshop
+from xcore.data.dataset import Dataset
+from xcore.grouping import Grouper
+
+
+def group_rows(workshop: Workshop) -> Mapping[str, Any]:
+    """Groups of training rows: as the data came with them, or made to study what aggregation costs."""
+    dataset = Dataset(workshop.inputs["dataset"].directory)
+    X = open_features(workshop.inputs["features"]).X("train")
+    groups = workshop.options.group(X, dataset.Y("train"), workshop.rng, dataset.groups())
+    groups.save(workshop.directory)
+    return dict(groups.counts())
+
+
+def groups_recipe(grouper: Grouper, dataset: Recipe, features: Recipe, seed: int) -> Recipe:
+    """The groups of a dataset's training rows."""
+    return Recipe("groups", group_rows, grouper, {"dataset": dataset, "features": features}, seed=seed)

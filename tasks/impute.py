@@ -1,0 +1,32 @@
+"""Give the labels of groups to single rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.featurise import open_features
+from xcore.artifacts import Recipe, Workshop
+from xcore.data.dataset import Dataset
+from xcore.grouping import Groups
+from xcore.imputation.base import Imputer, quality_against_truth
+
+
+def impute_labels(workshop: Workshop) -> Mapping[str, Any]:
+    """Labels of rows with a confidence each, and how good they are where the truth is known."""
+    dataset = Dataset(workshop.inputs["dataset"].directory)
+    X = open_features(workshop.inputs["features"]).X("train")
+    groups = Groups.load(workshop.inputs["groups"].directory)
+    imputed = workshop.options.impute(X, groups, workshop.rng, workshop.report)
+    imputed.save(workshop.directory)
+    truth = dataset.truth("train")
+    quality = {} if truth is None else quality_against_truth(imputed, truth)
+    (workshop.directory / "quality.json").write_text(json.dumps(quality, indent=1, sort_keys=True))
+    return {**imputed.counts(), **{f"truth_{name}": value for name, value in quality.items()}}
+
+
+def imputed_recipe(imputer: Imputer, groups: Recipe, dataset: Recipe, features: Recipe, seed: int) -> Recipe:
+    """The labels of a dataset's training rows, as far as their groups tell."""
+    inputs = {"groups": groups, "dataset": dataset, "features": features}
+    return Recipe("imputed", impute_labels, imputer, inputs, seed=seed)

@@ -1,0 +1,37 @@
+"""Runs the command line and kills its own process inside a named step: ``killed.py STEP MOMENT WORDS...``."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from flows.__main__ import main
+from xcore.artifacts import Manifest, Store, store
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_in(step: str, moment: str) -> None:
+    """`built`: all files are staged, nothing is in place. `half`: the first file is in place, the manifest is not."""
+    publish = Store._publish
+
+    def publish_or_die(self: Store, manifest: Manifest, directory: Path) -> None:
+        if manifest.component == step.replace("_", " "):
+            if moment == "half":
+                name = next(iter(manifest.files))
+                target = Path(self._path(manifest.ref))
+                target.mkdir(parents=True, exist_ok=True)
+                (directory / name).rename(target / name)
+            die()
+        publish(self, manifest, directory)
+
+    store.Store._publish = publish_or_die  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    arguments: Any = sys.argv[1:]
+    kill_in(arguments[0], arguments[1])
+    sys.exit(main(arguments[2:]))

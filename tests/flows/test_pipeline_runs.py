@@ -1,0 +1,131 @@
+"""The promises of a run, tried on the real command line with a real Prefect server and a real MLflow database."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workplace import Workplace
+
+KILLED = ("-m", "tests.flows.killed")
+
+
+def mlflow_runs(workplace: Workplace) -> list[tuple[str, str]]:
+    with sqlite3.connect(workplace.home / "mlflow.db") as database:
+        return list(database.execute("select run_uuid, status from runs order by start_time"))
+
+
+def sha256_of_all_files(workplace: Workplace, summary: dict[str, Any]) -> dict[str, Any]:
+    manifests = (workplace.home / "store" / step["artifact"] / "manifest.json" for step in summary["steps"])
+    return {str(path.parent.name): json.loads(path.read_text())["files"] for path in manifests}
+
+
+def test_a_run_killed_in_every_step_in_turn_ends_with_the_same_bytes(workplace: Workplace, tmp_path: Path) -> None:
+    whole = Workplace(tmp_path / "undisturbed", PREFECT_API_URL=workplace.environment["PREFECT_API_URL"])
+    expected = whole.pipeline()
+    names = [step["step"].replace(" ", "_") for step in expected["steps"]]
+    for position, name in enumerate(names):
+        moment = "half" if position % 2 else "built"
+        assert workplace.run(name, moment, *workplace.words(), script=KILLED).returncode == -9
+        assert [status for _, status in mlflow_runs(workplace)] == ["RUNNING"]
+    summary = workplace.pipeline()
+    assert [step["cached"] for step in summary["steps"]] == [True] * (len(names) - 1) + [False]
+    assert summary["reopened"]
+    assert summary["metrics"] == expected["metrics"]
+    assert [status for _, status in mlflow_runs(workplace)] == ["FINISHED"]
+    assert sha256_of_all_files(workplace, summary) == sha256_of_all_files(whole, expected)
+
+    again = workplace.pipeline()
+    assert again["nothing_changed"]
+    assert all(step["cached"] for step in again["steps"])
+    assert mlflow_runs(workplace) == [(summary["mlflow_run"], "FINISHED")]
+
+
+def test_a_damaged_artifact_is_noticed_and_made_again(workplace: Workplace) -> None:
+    first = workplace.pipeline()
+    (model,) = (step["artifact"] for step in first["steps"] if step["artifact"].startswith("model/"))
+    victim = max((workplace.home / "store" / model).iterdir(), key=lambda path: path.stat().st_size)
+    before = victim.read_bytes()
+    victim.write_bytes(before[: len(before) // 2] + b"?" + before[len(before) // 2 + 1 :])
+    done = workplace.run("artifacts", "verify")
+    assert done.returncode == 2
+    assert "1 damaged" in done.stdout
+    second = workplace.pipeline()
+    assert [step["artifact"] for step in second["steps"] if not step["cached"]] == [model]
+    assert victim.read_bytes() == before
+    assert workplace.run("artifacts", "verify").returncode == 0
+
+
+def test_two_pipelines_racing_for_the_same_ids_both_succeed(workplace: Workplace) -> None:
+    both = [workplace.start(*workplace.words()) for _ in range(2)]
+    outcomes = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outcomes
+    first, second = (json.loads(out.splitlines()[-1]) for out, _ in outcomes)
+    assert first["result"] == second["result"]
+    assert first["metrics"] == second["metrics"]
+    assert {status for _, status in mlflow_runs(workplace)} == {"FINISHED"}
+
+
+def test_editing_a_model_changes_only_what_depends_on_it(workplace: Workplace, tmp_path: Path) -> None:
+    code = workplace.use_code_copy(tmp_path / "code")
+
+    def plan(kind: str) -> dict[str, str]:
+        done = workplace.run(*workplace.words(f"model.kind={kind}"), "--plan")
+        assert done.returncode == 0, done.stderr
+        return dict(step["artifact"].split("/") for step in json.loads(done.stdout))
+
+    before = {kind: plan(kind) for kind in ("ova", "parabel")}
+    source = code / "xcore" / "models" / "ova.py"
+    source.write_text(source.read_text() + "\n# a remark\n")
+    assert plan("ova") == before["ova"]
+    source.write_text(source.read_text() + "\nEDITED = True\n")
+    after = plan("ova")
+    assert {kind for kind in after if after[kind] != before["ova"][kind]} == {"model", "predictions", "evaluation"}
+    assert plan("parabel") == before["parabel"]
+
+
+def test_a_wrong_parameter_is_refused_before_anything_runs(workplace: Workplace) -> None:
+    done = workplace.run(*workplace.words("model.kind=oracle"))
+    assert done.returncode == 2
+    assert "model: Input tag 'oracle'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (workplace.home / "store").exists()
+
+
+def test_a_wrong_file_gets_one_clear_error_and_leaves_nothing(workplace: Workplace, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_text("2 10 5\n1,2 0:1 3:0.5\n1 7:nan\n")
+    preset = tmp_path / "bad.yaml"
+    preset.write_text(f"data: {{reader: {{kind: xmc}}, train: [{bad}], test: [{bad}]}}\n")
+    done = workplace.run("ingest", str(preset))
+    assert done.returncode == 2
+    assert f"{bad}:3:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((workplace.home / "store").glob("dataset/*"))
+    assert [status for _, status in mlflow_runs(workplace)] == ["FAILED"]
+
+
+@pytest.mark.parametrize("words", [["artifacts", "ls"], ["artifacts", "verify"], ["artifacts", "gc"]])
+def test_store_commands_work_on_an_empty_store(workplace: Workplace, words: list[str]) -> None:
+    done = workplace.run(*words)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_store_can_be_listed_shown_and_cleaned(workplace: Workplace) -> None:
+    summary = workplace.pipeline()
+    listed = json.loads(workplace.run("artifacts", "ls", "--json").stdout)
+    assert {f"{m['kind']}/{m['id']}" for m in listed} == {step["artifact"] for step in summary["steps"]}
+    lineage = json.loads(workplace.run("artifacts", "show", summary["result"], "--json").stdout)
+    assert [m["kind"] for m in lineage][-1] == "evaluation"
+    shown = workplace.run("artifacts", "show", summary["result"]).stdout
+    assert "lineage" in shown
+    assert "dataset/" in shown
+    kept = workplace.run("artifacts", "gc", "--older-than", "0", "--yes")
+    assert "0 artifacts" in kept.stdout
+    with sqlite3.connect(workplace.home / "mlflow.db") as database:
+        database.execute("update runs set lifecycle_stage = 'deleted'")
+    assert f"{len(listed)} artifacts" in workplace.run("artifacts", "gc", "--older-than", "0").stdout
+    assert f"{len(listed)} artifacts" in workplace.run("artifacts", "gc", "--older-than", "0", "--yes").stdout
+    assert json.loads(workplace.run("artifacts", "ls", "--json").stdout) == []
