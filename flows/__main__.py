@@ -31,11 +31,11 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _quieten_libraries() -> None:
-    """Show warnings and errors only: Prefect's own lines would bury the progress, and still go to its database."""
+    """Show warnings and errors, and nothing of Prefect's: that goes to its database, and an error is told once."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     logging.basicConfig(handlers=[handler], format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("prefect").addFilter(lambda record: record.levelno >= logging.CRITICAL)
+    handler.addFilter(lambda record: not record.name.startswith("prefect"))
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
 

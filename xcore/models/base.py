@@ -30,18 +30,19 @@ class TrainingData:
 
     def __post_init__(self) -> None:
         if self.X.shape[0] != self.Y.shape[0]:
-            raise ConfigError(f"features have {self.X.shape[0]} rows but labels have {self.Y.shape[0]}: they must match")
+            raise ConfigError(f"features have {self.X.shape[0]} rows, labels {self.Y.shape[0]}: they must match")
         if len(self.Y.data) and not (float(self.Y.data.min()) > 0 and float(self.Y.data.max()) <= 1):
-            raise ConfigError(
-                f"weights of positives must be in (0, 1], got {self.Y.data.min()} to {self.Y.data.max()}"
-            )
+            raise ConfigError(f"weights of positives must be in (0, 1], got {self.Y.data.min()} to {self.Y.data.max()}")
 
 
 class Fitted(Protocol):
     """A trained model."""
 
-    n_features: int
-    n_labels: int
+    @property
+    def n_features(self) -> int: ...
+
+    @property
+    def n_labels(self) -> int: ...
 
     def predict_topk(self, X: CSR, k: int) -> TopK:
         """The k best labels of each row of X (CSR, n x n_features)."""

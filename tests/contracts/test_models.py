@@ -1,0 +1,246 @@
+"""What every model of the family promises. A new member is picked up from the union by itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import threadpoolctl
+from pydantic import TypeAdapter, ValidationError
+
+from xcore.components import silent
+from xcore.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
+from xcore.models import MODEL_KINDS, AnyModel
+from xcore.models.base import Fitted, Model, TrainingData
+
+N_FEATURES, N_LABELS = 60, 12
+UNSEEN_LABEL = N_LABELS - 1
+
+
+def planted(n: int = 240, seed: int = 0) -> TrainingData:
+    """Each label owns four features; a row holds those of its one to three labels, and noise. One label is unseen."""
+    rng = np.random.default_rng(seed)
+    labels = [np.sort(rng.choice(UNSEEN_LABEL, rng.integers(1, 4), replace=False)) for _ in range(n)]
+    X = np.zeros((n, N_FEATURES), np.float32)
+    for row, own in enumerate(labels):
+        X[row, rng.choice(N_FEATURES, 4, replace=False)] = 0.3
+        for label in own:
+            X[row, 4 * label : 4 * label + 4] = rng.uniform(0.5, 1.5, 4)
+    return TrainingData(sparse(X), lists(labels))
+
+
+def sparse(X: np.ndarray) -> CSR:
+    matrix = sp.csr_array(X)
+    return csr(matrix.data, matrix.indices, matrix.indptr, X.shape[1])
+
+
+def lists(labels: list[np.ndarray]) -> CSR:
+    indptr = np.cumsum([0] + [len(own) for own in labels])
+    return binary_csr(np.concatenate([np.zeros(0, np.int32), *labels]), indptr, N_LABELS)
+
+
+def empty_rows(n: int) -> CSR:
+    return csr(np.zeros(0), np.zeros(0), np.zeros(n + 1), N_FEATURES)
+
+
+def fitted(model: Model, data: TrainingData | None = None) -> Fitted:
+    return model.fit(data or planted(), np.random.default_rng(7), silent)
+
+
+def saved_bytes(model: Fitted, directory: Path) -> dict[str, str]:
+    directory.mkdir()
+    model.save(directory)
+    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def same(a: TopK, b: TopK) -> bool:
+    return np.array_equal(a.labels, b.labels) and np.array_equal(a.scores, b.scores)
+
+
+@pytest.fixture(params=sorted(MODEL_KINDS))
+def model(request: pytest.FixtureRequest) -> Model:
+    if request.param == "omikuji":
+        pytest.importorskip("omikuji")
+    return MODEL_KINDS[request.param]()
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Fitted]:
+    return {}
+
+
+@pytest.fixture
+def ready(model: Model, trained: dict[str, Fitted]) -> Fitted:
+    """One fit of each model on the planted data, shared by the tests that only predict."""
+    kind = model.options()["kind"]
+    if kind not in trained:
+        trained[kind] = fitted(model)
+    return trained[kind]
+
+
+@pytest.fixture
+def deterministic(model: Model) -> Model:
+    if not getattr(model, "deterministic", True):
+        pytest.skip(f"{type(model).__name__} declares that its fits differ")
+    return model
+
+
+def test_options_round_trip_through_json_and_name_the_model(model: Model) -> None:
+    adapter: TypeAdapter[Model] = TypeAdapter(AnyModel)
+    back = adapter.validate_json(model.model_dump_json())
+    assert back == model
+    assert type(back) is type(model)
+    assert back.options() == model.options()
+
+
+def test_an_unknown_option_is_refused(model: Model) -> None:
+    with pytest.raises(ValidationError, match="no_such_option"):
+        TypeAdapter(AnyModel).validate_python(model.options() | {"no_such_option": 1})
+
+
+def test_options_are_frozen_and_described(model: Model) -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        model.kind = "other"
+    undescribed = [name for name, field in type(model).model_fields.items() if name != "kind" and not field.description]
+    assert undescribed == []
+
+
+def test_planted_labels_are_found(ready: Fitted) -> None:
+    held_out = planted(100, seed=1)
+    top = ready.predict_topk(held_out.X, 3)
+    true = held_out.Y.toarray() > 0
+    assert true[np.arange(100), top.labels[:, 0]].mean() >= 0.97
+    n_true = true.sum(axis=1)
+    found = sum(true[i, top.labels[i, : n_true[i]]].sum() for i in range(100))
+    assert found / n_true.sum() >= 0.9
+
+
+def test_a_ranking_is_sorted_without_repeats_and_within_the_label_space(ready: Fitted) -> None:
+    assert (ready.n_features, ready.n_labels) == (N_FEATURES, N_LABELS)
+    top = ready.predict_topk(planted(50, seed=2).X, 5)
+    assert top.labels.shape == (50, 5)
+    assert top.labels.dtype == np.int32
+    assert top.scores.dtype == np.float32
+    assert not np.isnan(top.scores).any()
+    assert (top.scores[:, :-1] >= top.scores[:, 1:]).all()
+    for row in top.labels:
+        offered = row[row != NO_LABEL]
+        assert len(set(offered.tolist())) == len(offered)
+        assert ((offered >= 0) & (offered < N_LABELS)).all()
+
+
+def test_a_saved_model_predicts_the_same(model: Model, ready: Fitted, tmp_path: Path) -> None:
+    ready.save(tmp_path)
+    loaded = type(model).load(tmp_path)
+    rows = planted(40, seed=3).X
+    assert (loaded.n_features, loaded.n_labels) == (N_FEATURES, N_LABELS)
+    assert same(loaded.predict_topk(rows, 4), ready.predict_topk(rows, 4))
+
+
+def test_nothing_saved_is_a_pickle(ready: Fitted, tmp_path: Path) -> None:
+    ready.save(tmp_path)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        assert path.suffix not in {".pkl", ".pickle", ".joblib", ".pt", ".pth", ".npz", ".npy"}, path.name
+        assert path.read_bytes()[:1] != b"\x80", f"{path.name} starts like a pickle"
+
+
+def test_two_fits_write_the_same_bytes(deterministic: Model, tmp_path: Path) -> None:
+    first, second = fitted(deterministic), fitted(deterministic)
+    assert saved_bytes(first, tmp_path / "first") == saved_bytes(second, tmp_path / "second")
+
+
+def test_one_thread_and_two_write_the_same_bytes_and_predict_the_same(deterministic: Model, tmp_path: Path) -> None:
+    if numba.config.NUMBA_NUM_THREADS < 2:
+        pytest.skip("numba was started with one thread")
+    rows, before = planted(600, seed=4), numba.get_num_threads()
+    written, rankings = [], []
+    try:
+        for n_threads in (1, 2):
+            numba.set_num_threads(n_threads)
+            with threadpoolctl.threadpool_limits(n_threads):
+                result = fitted(deterministic, rows)
+                rankings.append(result.predict_topk(rows.X, 3))
+            written.append(saved_bytes(result, tmp_path / str(n_threads)))
+    finally:
+        numba.set_num_threads(before)
+    assert written[0] == written[1]
+    assert same(*rankings)
+
+
+def test_one_row_alone_is_predicted_as_in_a_batch(ready: Fitted) -> None:
+    rows = planted(30, seed=5).X
+    batch = ready.predict_topk(rows, 4)
+    for i in (0, 7, 29):
+        alone = ready.predict_topk(rows[i : i + 1], 4)
+        assert same(alone, TopK(batch.labels[i : i + 1], batch.scores[i : i + 1]))
+
+
+def test_a_shorter_ranking_is_the_start_of_a_longer_one(deterministic: Model, ready: Fitted) -> None:
+    rows = planted(30, seed=6).X
+    assert np.array_equal(ready.predict_topk(rows, 1).labels, ready.predict_topk(rows, 5).labels[:, :1])
+
+
+def test_k_beyond_the_number_of_labels_is_padded(ready: Fitted) -> None:
+    top = ready.predict_topk(planted(6, seed=7).X, N_LABELS + 5)
+    assert top.labels.shape == (6, N_LABELS + 5)
+    assert (top.labels[:, N_LABELS:] == NO_LABEL).all()
+    assert np.array_equal(top.labels == NO_LABEL, np.isneginf(top.scores))
+
+
+def test_no_rows_give_an_empty_ranking(ready: Fitted) -> None:
+    assert ready.predict_topk(empty_rows(0), 3).labels.shape == (0, 3)
+
+
+def test_rows_without_features_are_ranked_alike(ready: Fitted) -> None:
+    top = ready.predict_topk(empty_rows(3), 3)
+    assert (top.labels == top.labels[0]).all()
+    assert not np.isnan(top.scores).any()
+
+
+def test_rows_without_features_or_labels_do_not_break_training(model: Model) -> None:
+    data = planted()
+    X = sp.vstack([data.X, empty_rows(5), data.X[:5]]).tocsr()
+    Y = sp.vstack([data.Y, data.Y[:5], sp.csr_array((5, N_LABELS), dtype=np.float32)]).tocsr()
+    bent = TrainingData(csr(X.data, X.indices, X.indptr, N_FEATURES), csr(Y.data, Y.indices, Y.indptr, N_LABELS))
+    held_out = planted(60, seed=8)
+    top = fitted(model, bent).predict_topk(held_out.X, 1)
+    assert (held_out.Y.toarray()[np.arange(60), top.labels[:, 0]] > 0).mean() >= 0.95
+
+
+def test_a_label_without_rows_is_never_the_best(ready: Fitted) -> None:
+    assert UNSEEN_LABEL not in ready.predict_topk(planted(100, seed=9).X, 1).labels
+
+
+def test_weights_of_positives_are_accepted_and_matter(model: Model) -> None:
+    """Two labels share all rows; the one held with more weight comes first."""
+    data = planted()
+    for trusted, doubted in ((0, 1), (1, 0)):
+        on = np.flatnonzero(data.Y.toarray()[:, 0] + data.Y.toarray()[:, 1] > 0)
+        dense = data.Y.toarray()
+        dense[on, trusted], dense[on, doubted] = 1.0, 0.2
+        Y = sp.csr_array(dense)
+        weighted = TrainingData(data.X, csr(Y.data, Y.indices, Y.indptr, N_LABELS))
+        top = fitted(model, weighted).predict_topk(data.X[on], N_LABELS)
+        place = {label: np.argmax(top.labels == label, axis=1) for label in (trusted, doubted)}
+        assert (place[trusted] < place[doubted]).mean() >= 0.9
+
+
+def test_progress_is_reported_monotone_and_ends_complete(model: Model) -> None:
+    steps: list[tuple[int, int]] = []
+
+    def report(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+        steps.append((step, total))
+
+    model.fit(planted(), np.random.default_rng(0), report)
+    assert steps
+    assert [step for step, _ in steps] == sorted(step for step, _ in steps)
+    assert len({total for _, total in steps}) == 1
+    assert steps[-1][0] == steps[-1][1]
