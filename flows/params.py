@@ -21,6 +21,11 @@ class FlowParams(Component):
     name: str = Field("eyrie", min_length=1, description="MLflow experiment that the run belongs to.")
     seed: int = Field(0, ge=0, description="One seed in, the same bytes out.")
 
+    @property
+    def run_name(self) -> str:
+        """What the run is called in the dashboards."""
+        return self.name
+
 
 class IngestParams(FlowParams):
     """Parameters of `ingest`."""
@@ -38,6 +43,10 @@ class LearningParams(FlowParams):
     imputer: AnyImputer = Field(Eagle(), description="How rows get labels from their groups, where there are groups.")
     model: AnyModel = Field(Ova(), description="Model to train, by its kind.")
     evaluation: EvaluationOptions = Field(EvaluationOptions(), description="How predictions are measured.")
+
+    @property
+    def run_name(self) -> str:
+        return f"{self.name}-{self.model.kind}"
 
 
 class TrainParams(LearningParams):

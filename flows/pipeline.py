@@ -56,19 +56,19 @@ def _plan_labels(dataset: Recipe, features: Recipe, has_groups: bool, params: Le
     return imputed_recipe(params.imputer, groups, dataset, features, params.seed)
 
 
-@flow(name="ingest")
+@flow(name="ingest", flow_run_name="{params.run_name}")
 def ingest(params: IngestParams) -> dict[str, Any]:
     """Read files, validate them and keep them as a dataset."""
     return make_result(plan_ingest(params), "ingest", params)
 
 
-@flow(name="train")
+@flow(name="train", flow_run_name="{params.run_name}")
 def train(params: TrainParams) -> dict[str, Any]:
     """Train, predict and evaluate on a dataset that is in the store."""
     return make_result(plan_train(params), "train", params)
 
 
-@flow(name="pipeline")
+@flow(name="pipeline", flow_run_name="{params.run_name}")
 def pipeline(params: PipelineParams) -> dict[str, Any]:
     """Files in, evaluated model out: ingest, featurise, group, impute, train, predict, evaluate."""
     return make_result(plan_pipeline(params), "pipeline", params)

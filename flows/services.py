@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -36,7 +37,11 @@ def serve_dashboards() -> int:
     }
     log_path = settings.home() / "dashboards.log"
     with log_path.open("ab") as log:
-        servers = [subprocess.Popen(words, env=environment, stdout=log, stderr=log) for words in commands.values()]
+        servers = [
+            subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
+            for words in commands.values()
+        ]
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's stop is a Ctrl-C
         try:
             for server, health in zip(servers, commands, strict=True):
                 _wait_for(server, health, str(log_path))
@@ -50,7 +55,7 @@ def serve_dashboards() -> int:
             return 0
         finally:
             for server in servers:
-                server.terminate()
+                os.killpg(server.pid, signal.SIGTERM)
             for server in servers:
                 server.wait()
 

@@ -88,12 +88,15 @@ class FlowParams(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def run_name(self) -> str: ...
+
     def options(self) -> dict[str, Any]: ...
 
 
 def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]:
     """Make a recipe and all it needs, one task each, in one tracked run; returns a summary for people and machines."""
-    run = TrackedRun.open(params.name, result.id, f"{flow}-{result.id[:8]}")
+    run = TrackedRun.open(params.name, result.id, f"{params.run_name}-{result.id[:8]}")
     if not run.is_finished:
         run.log_setup(params.options(), {"eyrie.flow": flow, "eyrie.flow_run_id": str(runtime.flow_run.id)})
     try:

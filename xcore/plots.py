@@ -14,37 +14,41 @@ if TYPE_CHECKING:
 
 
 def draw_deciles(per_decile: Path, target: Path) -> None:
-    """Recall by how frequent a label is: one group of bars for each tenth of the labels, most frequent first."""
+    """Precision and recall by how frequent a label is: a group of bars for each tenth of the labels."""
     table = pq.read_table(per_decile).to_pandas()
-    names = [name for name in table.columns if name.startswith("recall_at_")]
-    figure, axes = _figure("Which labels are found", "labels by training frequency, tenths", "recall")
-    width = 0.8 / len(names)
-    for i, name in enumerate(names):
-        axes.bar(table["decile"] + (i - (len(names) - 1) / 2) * width, table[name], width, label=name.replace("_", " "))
-    ranges = [f"{low}-{high}" for low, high in zip(table["min_train_count"], table["max_train_count"], strict=True)]
-    axes.set_xticks(table["decile"], [f"{d}\n{r}" for d, r in zip(table["decile"], ranges, strict=True)], fontsize=7)
-    _save(figure, axes, target)
+    figure = _figure((9, 7))
+    titles = {"precision": "What each tenth of the labels adds to precision", "recall": "Which labels are found"}
+    for place, (metric, title) in enumerate(titles.items(), start=1):
+        axes = figure.add_subplot(2, 1, place)
+        names = [name for name in table.columns if name.startswith(f"{metric}_at_")]
+        width = 0.8 / len(names)
+        for i, name in enumerate(names):
+            offset = (i - (len(names) - 1) / 2) * width
+            axes.bar(table["decile"] + offset, table[name], width, label=f"@{name.rsplit('_', 1)[1]}")
+        counts = zip(table["decile"], table["min_train_count"], table["max_train_count"], strict=True)
+        axes.set_xticks(table["decile"], [f"{decile}\n{low}-{high}" for decile, low, high in counts], fontsize=8)
+        _finish(axes, title, "tenths of the labels, most frequent first; training rows of a label", metric)
+    figure.savefig(target)
 
 
 def draw_curves(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], target: Path) -> None:
-    """Learning curves: for each name the steps and the values."""
-    figure, axes = _figure("Learning curves", "step", "value")
-    for name, (steps, values) in curves.items():
+    """Learning curves: for each name the steps and the values, one panel each."""
+    figure = _figure((9, 2.6 * len(curves)))
+    for place, (name, (steps, values)) in enumerate(curves.items(), start=1):
+        axes = figure.add_subplot(len(curves), 1, place)
         axes.plot(steps, values, label=name, marker="." if len(steps) < 50 else None)
-    _save(figure, axes, target)
+        _finish(axes, name, "step", "")
+    figure.savefig(target)
 
 
-def _figure(title: str, x: str, y: str) -> tuple[Figure, Axes]:
+def _figure(size: tuple[float, float]) -> Figure:
     from matplotlib.figure import Figure  # no pyplot: nothing global, safe in threads
 
-    figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
-    axes = figure.add_subplot()
+    return Figure(figsize=size, dpi=120, layout="constrained")
+
+
+def _finish(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _save(figure: Figure, axes: Axes, target: Path) -> None:
     axes.legend(frameon=False)
-    figure.savefig(target)

@@ -185,7 +185,8 @@ def test_thirds_and_deciles_add_up_to_the_whole(seed: int) -> None:
     for name in ("precision_at_1", "ndcg_at_5", "psp_at_5", "psndcg_at_1"):
         whole = result.metrics[name]
         assert sum(result.metrics[f"{third}/{name}"] for third in THIRDS) == pytest.approx(whole, nan_ok=True)
-    assert sum(result.per_decile["precision_at_5"].to_pylist()) == pytest.approx(result.metrics["precision_at_5"])
+    deciles = judge(top, truth, ks=(1, 5), train_counts=counts + 1, n_train=300).per_decile
+    assert sum(deciles["precision_at_5"].to_pylist()) == pytest.approx(result.metrics["precision_at_5"])
 
 
 @settings(max_examples=25, deadline=None)
@@ -213,12 +214,13 @@ def test_per_label_table_counts_hits_at_the_largest_k() -> None:
 
 
 def test_per_decile_table_goes_from_frequent_to_rare_labels() -> None:
-    counts = np.arange(40)[::-1].copy()
-    top, truth = ranking([[0, 39]]), truth_of([[0, 39, 38]], 40)
+    counts = np.append(np.arange(1, 41)[::-1], 0)
+    top, truth = ranking([[0, 39]]), truth_of([[0, 39, 38, 40]], 41)
     table = judge(top, truth, ks=(2,), train_counts=counts).per_decile
     assert table["decile"].to_pylist() == list(range(1, 11))
     assert table["n_labels"].to_pylist() == [4] * 10
-    assert table["max_train_count"].to_pylist()[0] == 39
+    assert table["max_train_count"].to_pylist()[0] == 40
+    assert table["min_train_count"].to_pylist()[-1] == 1
     assert table["precision_at_2"].to_pylist() == [0.5, *[0.0] * 8, 0.5]
     assert table["recall_at_2"].to_pylist() == [1.0, *[None] * 8, 0.5]
 

@@ -36,9 +36,9 @@ class Evaluation:
         ``label, train_count, test_count, predicted, hits, precision, recall`` at the largest k; precision is null for
         a label that was never offered, recall for one that is never true.
     per_decile : table
-        ``decile`` (1: most frequent tenth of the labels), ``n_labels, min_train_count, max_train_count`` and, for each
-        k, ``precision_at_k`` (hits on the decile's labels / (n k), so the deciles add up to the whole) and
-        ``recall_at_k`` (hits / true entries of the decile).
+        ``decile`` (1: most frequent tenth of the labels that have training rows), ``n_labels, min_train_count,
+        max_train_count`` and, for each k, ``precision_at_k`` (hits on the decile's labels / (n k): they add up to
+        the whole, where only labels with training rows are hit) and ``recall_at_k`` (hits / true entries).
     n_rows, n_unlabelled : int
         Rows judged, and how many of them have no true label.
     """
@@ -259,7 +259,7 @@ class _LabelTally:
         )
 
     def per_decile(self, train_counts: Int64, n_rows: int) -> pa.Table:
-        order = np.argsort(-train_counts, kind="stable")
+        order = np.argsort(-train_counts, kind="stable")[: int((train_counts > 0).sum())]
         parts = [part for part in np.array_split(order, N_DECILES) if len(part)]
         columns: dict[str, Any] = {
             "decile": pa.array(range(1, len(parts) + 1), pa.int32()),
