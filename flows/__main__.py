@@ -12,7 +12,7 @@ from typing import Any
 from tasks import settings
 from xcore.errors import EyrieError
 
-FLOW_NAMES = ("ingest", "train", "pipeline")
+FLOW_NAMES = ("ingest", "train", "pipeline", "aggregate-study", "simulate")
 
 
 def main(words: list[str] | None = None) -> int:

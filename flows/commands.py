@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.params import FlowParams
-from flows.pipeline import FLOWS, FlowEntry
 from flows.presets import load_params
+from flows.registry import FLOWS, FlowEntry
 from flows.terminal import LineProgress, LiveProgress, show_summary, wide_console
 from tasks import settings
 from tasks.running import finished_result, listeners

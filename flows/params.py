@@ -12,6 +12,8 @@ from xcore.imputation import AnyImputer
 from xcore.imputation.eagle import Eagle
 from xcore.models import AnyModel
 from xcore.models.ova import Ova
+from xcore.models.parabel import Parabel
+from xcore.simulation import AnySimulation
 from xcore.text import AnyText, Tfidf
 
 
@@ -57,3 +59,20 @@ class TrainParams(LearningParams):
 
 class PipelineParams(LearningParams, IngestParams):
     """Parameters of `pipeline`."""
+
+
+class AggregateStudyParams(IngestParams):
+    """Parameters of `aggregate-study`."""
+
+    text: AnyText = Field(Tfidf(), description="How text becomes features; not used where rows come with features.")
+    model: AnyModel = Field(Parabel(), description="Model that is trained on the imputed labels.")
+    evaluation: EvaluationOptions = Field(EvaluationOptions(n_bootstrap=0), description="How predictions are measured.")
+    groupings: tuple[AnyGrouper, ...] = Field(min_length=1, description="Groups to make of the labelled rows.")
+    imputers: tuple[AnyImputer, ...] = Field(min_length=1, description="Imputers to compare.")
+    seeds: tuple[int, ...] = Field((0,), min_length=1, description="Everything is repeated with each of these seeds.")
+
+
+class SimulateParams(FlowParams):
+    """Parameters of `simulate`."""
+
+    simulation: AnySimulation = Field(description="What to simulate.")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from prefect import flow
 
-from flows.params import FlowParams, IngestParams, LearningParams, PipelineParams, TrainParams
+from flows.params import IngestParams, LearningParams, PipelineParams, TrainParams
 from tasks.evaluate import evaluation_recipe
 from tasks.featurise import features_recipe
 from tasks.fit import model_recipe
@@ -72,19 +70,3 @@ def train(params: TrainParams) -> dict[str, Any]:
 def pipeline(params: PipelineParams) -> dict[str, Any]:
     """Files in, evaluated model out: ingest, featurise, group, impute, train, predict, evaluate."""
     return make_result(plan_pipeline(params), "pipeline", params)
-
-
-@dataclass(frozen=True)
-class FlowEntry:
-    """A flow, its parameters, and the recipe of its result."""
-
-    params: type[FlowParams]
-    plan: Callable[[Any], Recipe]
-    flow: Callable[[Any], dict[str, Any]]
-
-
-FLOWS = {
-    "ingest": FlowEntry(IngestParams, plan_ingest, ingest),
-    "train": FlowEntry(TrainParams, plan_train, train),
-    "pipeline": FlowEntry(PipelineParams, plan_pipeline, pipeline),
-}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -84,16 +84,43 @@ def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
     if summary["imputation"]:
         known = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in summary["imputation"].items())
         console.print(f"Imputed labels against the truth: {known}", highlight=False)
-    steps = Table("step", "seconds", "peak memory", "", title="Steps", title_justify="left")
-    steps.add_column("artifact", no_wrap=True, overflow="fold")
-    for step in summary["steps"]:
-        note = "made before" if step["cached"] else "new"
-        memory = f"{step['peak_memory_mb']:,.0f} MB"
-        steps.add_row(step["step"], f"{step['seconds']:.1f}", memory, note, step["artifact"])
-    console.print(steps)
+    if summary["study"]:
+        console.print(_study_table(summary["study"]))
+        made = sum(not step["cached"] for step in summary["steps"])
+        console.print(f"{len(summary['steps'])} steps, {made} of them new; result {summary['result']}", highlight=False)
+    else:
+        console.print(_steps_table(summary["steps"]))
     if summary["nothing_changed"]:
         console.print("Nothing changed: every step had been made before, and nothing was run.")
     console.print(f"MLflow run {summary['mlflow_run']}. Open the dashboards with: make ui", highlight=False)
+
+
+def _steps_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    steps = Table("step", "seconds", "peak memory", "", title="Steps", title_justify="left")
+    steps.add_column("artifact", no_wrap=True, overflow="fold")
+    for step in rows:
+        note = "made before" if step["cached"] else "new"
+        memory = f"{step['peak_memory_mb']:,.0f} MB"
+        steps.add_row(step["step"], f"{step['seconds']:.1f}", memory, note, step["artifact"])
+    return steps
+
+
+def _study_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One row a grouping and method; mean, deviation over seeds, and what was lost against the oracle."""
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    table = Table(
+        "grouping", "method", *[name.replace("_at_", "@") for name in metrics], title="Study", title_justify="left"
+    )
+    cells = {(row["grouping"], row["method"], row["metric"]): row for row in rows}
+    for grouping, method in dict.fromkeys((row["grouping"], row["method"]) for row in rows):
+        found = [cells[grouping, method, metric] for metric in metrics]
+        table.add_row(grouping or "(none)", method, *[_study_cell(row) for row in found])
+    return table
+
+
+def _study_cell(row: Mapping[str, Any]) -> str:
+    spread = f" ± {100 * row['std']:.2f}" if row["std"] is not None and row["std"] == row["std"] else ""
+    return f"{100 * row['mean']:.2f}{spread} [dim](-{row['lost_percent']:.1f}%)[/]"
 
 
 def _metrics_table(metrics: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]) -> Table:

@@ -15,7 +15,7 @@ def group_rows(workshop: Workshop) -> Mapping[str, Any]:
     """Groups of training rows: as the data came with them, or made to study what aggregation costs."""
     dataset = Dataset(workshop.inputs["dataset"].directory)
     X = open_features(workshop.inputs["features"]).X("train")
-    groups = workshop.options.group(X, dataset.Y("train"), workshop.rng, dataset.groups())
+    groups = workshop.options.group(X, dataset.own_labels("train"), workshop.rng, dataset.groups())
     groups.save(workshop.directory)
     return dict(groups.counts())
 

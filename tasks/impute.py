@@ -20,8 +20,8 @@ def impute_labels(workshop: Workshop) -> Mapping[str, Any]:
     groups = Groups.load(workshop.inputs["groups"].directory)
     imputed = workshop.options.impute(X, groups, workshop.rng, workshop.report)
     imputed.save(workshop.directory)
-    truth = dataset.truth("train")
-    quality = {} if truth is None else quality_against_truth(imputed, truth)
+    truth = dataset.own_labels("train")
+    quality = quality_against_truth(imputed, truth) if truth.nnz else {}
     (workshop.directory / "quality.json").write_text(json.dumps(quality, indent=1, sort_keys=True))
     return {**imputed.counts(), **{f"truth_{name}": value for name, value in quality.items()}}
 

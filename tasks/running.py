@@ -15,8 +15,9 @@ from prefect.states import Completed
 from prefect.tasks import Task
 
 from tasks import settings
+from tasks.study import study_rows
 from tasks.tracking import TrackedRun
-from xcore.artifacts import KeptArtifact, Made, Recipe
+from xcore.artifacts import Artifact, KeptArtifact, Made, Recipe
 from xcore.data.dataset import Dataset
 
 SECONDS_BETWEEN_REPORTS = 2.0
@@ -97,17 +98,15 @@ class FlowParams(Protocol):
 def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]:
     """Make a recipe and all it needs, one task each, in one tracked run; returns a summary for people and machines."""
     run = TrackedRun.open(params.name, result.id, f"{params.run_name}-{result.id[:8]}")
+    tags = {"eyrie.flow": flow, "eyrie.flow_run_id": str(runtime.flow_run.id)}
     if not run.is_finished:
-        run.log_setup(params.options(), {"eyrie.flow": flow, "eyrie.flow_run_id": str(runtime.flow_run.id)})
+        run.log_setup(params.options(), tags)
     try:
-        cached = {recipe.id: _run_task(recipe, run) for recipe in result.lineage()}
-        store = settings.store()
-        if not run.is_finished:
-            for recipe in result.lineage():
-                run.log_step(store.manifest(recipe.ref))
-            if _is_evaluation(result):
-                run.log_evaluation(store.open(result.ref))
-                run.log_curves()
+        cached: dict[str, bool] = {}
+        for recipe in result.lineage():
+            cached[recipe.id] = _run_task(recipe, None if result.kind == "study" else run)
+            if not run.is_finished:
+                _track_step(recipe, result, run, tags)
     except BaseException as error:
         if not run.is_finished:
             run.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
@@ -115,6 +114,29 @@ def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]
     if not run.is_finished:
         run.end("FINISHED")
     return _summary(result, run, cached)
+
+
+def _track_step(recipe: Recipe, result: Recipe, run: TrackedRun, tags: Mapping[str, str]) -> None:
+    """Log a step that is made: what it cost, or, for one evaluation of a study, a run of its own below the study's."""
+    artifact = settings.store().open(recipe.ref)
+    if recipe.kind == "evaluation" and recipe is not result:
+        _track_child(recipe, artifact, run, tags)
+    elif result.kind != "study" or recipe is result:
+        run.log_step(artifact.manifest)
+        run.log_result(artifact)
+
+
+def _track_child(recipe: Recipe, artifact: Artifact, run: TrackedRun, tags: Mapping[str, str]) -> None:
+    steps = list(recipe.lineage())
+    options = {step.kind: step.options.options() for step in steps if step.kind in ("groups", "imputed", "model")}
+    name = "-".join(str(chosen["kind"]) for chosen in options.values())
+    child = run.child(recipe.id, f"{name}-{recipe.id[:8]}")
+    if not child.is_finished:
+        child.log_setup(options | {"seed": recipe.seed}, tags)
+        for step in steps:
+            child.log_step(settings.store().manifest(step.ref))
+        child.log_result(artifact)
+        child.end("FINISHED")
 
 
 def finished_result(result: Recipe, params: FlowParams) -> dict[str, Any] | None:
@@ -133,7 +155,7 @@ def kept_dataset(text: str) -> tuple[Recipe, Dataset]:
     return KeptArtifact.of(ref), Dataset(store.open(ref).directory)
 
 
-def _run_task(recipe: Recipe, run: TrackedRun) -> bool:
+def _run_task(recipe: Recipe, run: TrackedRun | None) -> bool:
     if isinstance(recipe, KeptArtifact):
         settings.store().open(recipe.ref)
         return True
@@ -160,9 +182,8 @@ def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dic
         }
         for manifest in manifests
     ]
-    measured = (
-        json.loads((store.open(result.ref).directory / "metrics.json").read_text()) if _is_evaluation(result) else {}
-    )
+    directory = store.open(result.ref).directory
+    measured = json.loads((directory / "metrics.json").read_text()) if result.kind == "evaluation" else {}
     return {
         "result": str(result.ref),
         "metrics": measured.get("metrics", {}),
@@ -171,18 +192,15 @@ def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dic
             name.removeprefix("truth_"): value
             for manifest in manifests
             for name, value in manifest.counts.items()
-            if name.startswith("truth_")
+            if name.startswith("truth_") and result.kind == "evaluation"
         },
+        "study": study_rows(directory) if result.kind == "study" else [],
         "mlflow_run": run.id,
         "mlflow_experiment": run.experiment_id,
         "reopened": run.is_reopened,
         "nothing_changed": run.is_finished and all(cached.values()),
         "steps": steps,
     }
-
-
-def _is_evaluation(recipe: Recipe) -> bool:
-    return recipe.kind == "evaluation"
 
 
 def _cost_table(made: Made) -> list[dict[str, Any]]:

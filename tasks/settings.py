@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 from xcore.artifacts import Store
@@ -15,7 +16,13 @@ def home() -> Path:
 
 def store() -> Store:
     """The artifact store: ``EYRIE_STORE`` (a folder or any `pyarrow.fs` URI), or ``store`` in the work folder."""
-    return Store(os.environ.get("EYRIE_STORE") or home() / "store", cache=home() / "cache")
+    return _store(os.environ.get("EYRIE_STORE") or str(home() / "store"), home() / "cache")
+
+
+@cache
+def _store(root: str, local_copies: Path) -> Store:
+    """One for each root, since a store remembers which files it has found intact."""
+    return Store(root, cache=local_copies)
 
 
 def tracking_uri() -> str:

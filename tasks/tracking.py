@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from filelock import FileLock
 from tasks import settings
 from xcore.artifacts import Artifact, Manifest
 from xcore.artifacts.manifest import library_versions
-from xcore.plots import draw_deciles
+from xcore.plots import draw_curves, draw_deciles, draw_simulation, draw_study
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 ID_TAG = "eyrie.id"
 SECONDS_BETWEEN_BATCHES = 2.0
+PLOTS: dict[str, tuple[tuple[str, str, Callable[[Path, Path], None]], ...]] = {
+    "evaluation": (("precision_by_label_frequency.png", "per_decile.parquet", draw_deciles),),
+    "study": (("study.png", "summary.parquet", draw_study),),
+    "simulation": (("simulation.png", "table.parquet", draw_simulation),),
+}
 
 
 class TrackedRun:
@@ -48,21 +53,31 @@ class TrackedRun:
         known = client.get_experiment_by_name(experiment)
         if known is None:
             return None
-        wanted = f"tags.`{ID_TAG}` = '{result_id}'"
-        runs = client.search_runs([known.experiment_id], wanted, order_by=["attributes.start_time DESC"], max_results=1)
-        return cls(client, runs[0], is_new=False) if runs else None
+        run = _newest_run(client, known.experiment_id, {ID_TAG: result_id})
+        return cls(client, run, is_new=False) if run else None
 
     @classmethod
     def open(cls, experiment: str, result_id: str, name: str) -> TrackedRun:
         """The run of a result: found and reopened, or new."""
-        known = cls.find(experiment, result_id)
-        client = known._client if known else _client()
+        client = _client()
+        return cls._open(client, _experiment_id(client, experiment), result_id, name, {})
+
+    def child(self, result_id: str, name: str) -> TrackedRun:
+        """A run below this one, for one of several results."""
+        return self._open(self._client, self.experiment_id, result_id, name, {"mlflow.parentRunId": self.id})
+
+    @classmethod
+    def _open(
+        cls, client: MlflowClient, experiment_id: str, result_id: str, name: str, tags: Mapping[str, str]
+    ) -> TrackedRun:
+        tags = {ID_TAG: result_id, **tags}
+        known = _newest_run(client, experiment_id, tags)
         if known is None:
-            experiment_id = _experiment_id(client, experiment)
-            return cls(client, client.create_run(experiment_id, tags={ID_TAG: result_id}, run_name=name), is_new=True)
-        if known.is_reopened:
-            client.update_run(known.id, status="RUNNING")
-        return known
+            return cls(client, client.create_run(experiment_id, tags=tags, run_name=name), is_new=True)
+        run = cls(client, known, is_new=False)
+        if run.is_reopened:
+            client.update_run(run.id, status="RUNNING")
+        return run
 
     def log_setup(self, parameters: Mapping[str, Any], tags: Mapping[str, str]) -> None:
         """Parameters, tags and the environment; logging the same again changes nothing."""
@@ -95,22 +110,33 @@ class TrackedRun:
         tags = [RunTag(f"eyrie.{manifest.kind}", manifest.id)]
         self._client.log_batch(self.id, metrics=_metrics(costs, 0), tags=tags)
 
-    def log_evaluation(self, evaluation: Artifact) -> None:
-        """Metrics under the split's name, and the files and plots that people look at."""
+    def log_result(self, artifact: Artifact) -> None:
+        """What people look at in an artifact: metrics, tables and plots, by its kind."""
+        if artifact.ref.kind == "evaluation":
+            self._log_evaluation(artifact)
+        elif artifact.ref.kind in PLOTS:
+            self._log_files(artifact, sorted(artifact.manifest.files), artifact.ref.kind)
+        self._draw(artifact)
+
+    def _log_evaluation(self, evaluation: Artifact) -> None:
         summary = json.loads((evaluation.directory / "metrics.json").read_text())
         named = {f"{summary['split']}/{name}": value for name, value in summary["metrics"].items()}
         self._client.log_batch(self.id, metrics=_metrics(named, 0))
-        for name in ("metrics.json", "per_label.parquet", "per_decile.parquet"):
-            self._client.log_artifact(self.id, str(evaluation.directory / name), "evaluation")
+        self._log_files(evaluation, sorted(evaluation.manifest.files), "evaluation")
+        self.log_curves()
+
+    def _log_files(self, artifact: Artifact, names: Iterable[str], folder: str) -> None:
+        for name in names:
+            self._client.log_artifact(self.id, str(artifact.directory / name), folder)
+
+    def _draw(self, artifact: Artifact) -> None:
         with TemporaryDirectory() as folder:
-            plot = Path(folder) / "precision_by_label_frequency.png"
-            draw_deciles(evaluation.directory / "per_decile.parquet", plot)
-            self._client.log_artifact(self.id, str(plot), "plots")
+            for name, source, draw in PLOTS.get(artifact.ref.kind, ()):
+                draw(artifact.directory / source, Path(folder) / name)
+                self._client.log_artifact(self.id, str(Path(folder) / name), "plots")
 
     def log_curves(self) -> None:
         """Learning curves of the run as one plot, where there are any."""
-        from xcore.plots import draw_curves
-
         names = [name for name in self._client.get_run(self.id).data.metrics if name.startswith("train/")]
         curves = {name: self._client.get_metric_history(self.id, name) for name in names}
         drawable = {
@@ -168,6 +194,12 @@ def _client() -> MlflowClient:
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     return client
+
+
+def _newest_run(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> Run | None:
+    wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+    runs = client.search_runs([experiment_id], wanted, order_by=["attributes.start_time DESC"], max_results=1)
+    return runs[0] if runs else None
 
 
 def _experiment_id(client: MlflowClient, name: str) -> str:

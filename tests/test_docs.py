@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.__main__ import FLOW_NAMES
-from flows.pipeline import FLOWS
+from flows.registry import FLOWS
 from xcore.artifacts.schemas import KINDS
 from xcore.models import MODEL_KINDS
 

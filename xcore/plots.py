@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+LEVELS = {"random": "rows in a group", "clusters": "depth (2^depth groups)", "mixed": "heterogeneity"}
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -28,6 +30,44 @@ def draw_deciles(per_decile: Path, target: Path) -> None:
         counts = zip(table["decile"], table["min_train_count"], table["max_train_count"], strict=True)
         axes.set_xticks(table["decile"], [f"{decile}\n{low}-{high}" for decile, low, high in counts], fontsize=8)
         _finish(axes, title, "tenths of the labels, most frequent first; training rows of a label", metric)
+    figure.savefig(target)
+
+
+def draw_study(summary: Path, target: Path) -> None:
+    """Precision by how rows were grouped: a row of panels for each family of groupings, a column for each rank."""
+    table = pq.read_table(summary).to_pandas()
+    table = table[table["metric"].str.startswith("precision_at_")]
+    metrics, families = list(dict.fromkeys(table["metric"])), [name for name in dict.fromkeys(table["family"]) if name]
+    oracle = table[table["family"] == ""].set_index("metric")["mean"]
+    figure = _figure((4.2 * len(metrics), 3.4 * len(families)))
+    for row, family in enumerate(families):
+        for column, metric in enumerate(metrics):
+            axes = figure.add_subplot(len(families), len(metrics), row * len(metrics) + column + 1)
+            part = table[(table["family"] == family) & (table["metric"] == metric)]
+            for method, line in part.groupby("method", sort=False):
+                points = line.sort_values("level")
+                error = points["std"].fillna(0.0)
+                axes.errorbar(points["level"], points["mean"], error, label=str(method), marker=".", capsize=2)
+            if metric in oracle:
+                axes.axhline(oracle[metric], color="black", linestyle=":", linewidth=1, label="oracle")
+            if family == "random":
+                axes.set_xscale("log")
+                levels = sorted(part["level"].unique())
+                axes.set_xticks(levels, [f"{level:g}" for level in levels])
+            _finish(axes, metric.replace("_at_", "@"), f"{family}: {LEVELS.get(family, 'level')}", "")
+    figure.savefig(target)
+
+
+def draw_simulation(table: Path, target: Path) -> None:
+    """Error of each estimator as a multiple of the oracle's, by the setting that the simulation varies."""
+    frame = pq.read_table(table).to_pandas()
+    figure = _figure((7, 4.5))
+    axes = figure.add_subplot()
+    for estimator, line in frame.groupby("estimator", sort=False):
+        axes.plot(range(len(line)), line["ratio"], label=str(estimator), marker="o")
+    values = list(dict.fromkeys(frame["value"]))
+    axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+    _finish(axes, "Error against the oracle's", str(frame["setting"].iloc[0]), "ratio")
     figure.savefig(target)
 
 

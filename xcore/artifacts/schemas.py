@@ -85,6 +85,8 @@ KINDS: dict[str, Kind] = {
     "predictions": Kind(
         1, "the k best labels of each row, with scores", files=("predictions.parquet",), columns={"*.parquet": _SCORED}
     ),
+    "study": Kind(1, "many evaluations side by side", files=("cells.parquet", "summary.parquet")),
+    "simulation": Kind(1, "a simulation of the theory", files=("table.parquet",)),
     "evaluation": Kind(1, "metrics of predictions", files=("metrics.json", "per_label.parquet")),
 }
 

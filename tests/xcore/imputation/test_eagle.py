@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xcore.grouping import Groups, Merge, RandomGroups
+from xcore.imputation.base import quality_against_truth
+from xcore.imputation.eagle import Eagle
+from xcore.matrices import CSR, csr
+
+
+def as_csr(dense: object) -> CSR:
+    matrix = sp.csr_array(np.asarray(dense, np.float32))
+    return csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
+
+
+def planted(
+    g: int, seed: int, n: int = 4000, n_labels: int = 100, d: int = 64, merge: Merge = "list"
+) -> tuple[CSR, CSR, Groups]:
+    """Unit prototypes plus noise of length 1, one label a row, random groups."""
+    rng = np.random.default_rng(seed)
+    prototypes = rng.standard_normal((n_labels, d))
+    prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)
+    noise = rng.standard_normal((n, d))
+    noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+    label = rng.integers(n_labels, size=n)
+    X, Y = as_csr(prototypes[label] + noise), as_csr(np.eye(n_labels)[label])
+    return X, Y, RandomGroups(size=g, merge=merge).group(X, Y, rng)
+
+
+def straightforward(X: CSR, groups: Groups, iterations: int, step: float) -> set[tuple[int, int]]:
+    """EAGLE as printed, dense and label by label: every iterate formed, no early exit."""
+    rows = X.toarray().astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    assigned = set()
+    members = np.split(groups.members.indices, groups.members.indptr[1:-1])
+    counts = groups.labels.toarray()
+    for label in range(groups.n_labels):
+        own = [(members[j], counts[j, label]) for j in np.flatnonzero(counts[:, label])]
+        if not own:
+            continue
+        e = sum(count * rows[group].sum(axis=0) for group, count in own)
+        e /= np.linalg.norm(e)
+        for _ in range(iterations):
+            total = np.zeros_like(e)
+            for group, count in own:
+                v = rows[group] @ e
+                total += count * rows[group[v == v.max()]].sum(axis=0)
+            e = e + step * total / np.linalg.norm(total)
+            e /= np.linalg.norm(e)
+        assigned |= {(int(group[np.argmax(rows[group] @ e)]), label) for group, _ in own}
+    return assigned
+
+
+def pairs_of(Y: CSR) -> set[tuple[int, int]]:
+    return {(int(row), int(label)) for row, label in np.argwhere(Y.toarray())}
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 20])
+@pytest.mark.parametrize("step", [0.1, 3.0])
+def test_assignments_are_those_of_the_printed_algorithm(iterations: int, step: float) -> None:
+    X, _, groups = planted(g=7, seed=1, n=400, n_labels=12, d=16)
+    imputed = Eagle(iterations=iterations, step=step).impute(X, groups, np.random.default_rng(0))
+    assert pairs_of(imputed.Y) == straightforward(X, groups, iterations, step)
+
+
+@pytest.mark.parametrize(
+    ("g", "eagle_0", "eagle"), [(4, 1.0, 1.0), (10, 0.982, 1.0), (25, 0.446, 0.912), (50, 0.119, 0.358)]
+)
+def test_planted_labels_are_recovered_as_often_as_derived(g: int, eagle_0: float, eagle: float) -> None:
+    precision = np.zeros((3, 2))
+    for seed in range(3):
+        X, Y, groups = planted(g, seed, merge="set")
+        for column, iterations in enumerate((0, 20)):
+            imputed = Eagle(iterations=iterations).impute(X, groups, np.random.default_rng(0))
+            precision[seed, column] = quality_against_truth(imputed, Y)["precision"]
+    assert precision.mean(axis=0) == pytest.approx([eagle_0, eagle], abs=0.06)
+
+
+@pytest.mark.parametrize("iterations", [0, 20])
+@pytest.mark.parametrize("centre", [False, True])
+def test_groups_of_one_give_the_true_labels_back(iterations: int, centre: bool) -> None:
+    X, Y, groups = planted(g=1, seed=0, n=200, n_labels=10, d=8)
+    imputed = Eagle(iterations=iterations, centre=centre).impute(X, groups, np.random.default_rng(0))
+    np.testing.assert_array_equal(imputed.Y.toarray(), Y.toarray())
+
+
+def test_every_pair_yields_one_member_of_its_group() -> None:
+    X, _, groups = planted(g=8, seed=2, n=400, n_labels=20, d=16)
+    Y = Eagle().impute(X, groups, np.random.default_rng(0)).Y
+    np.testing.assert_array_equal((groups.members @ Y).toarray(), groups.labels.toarray() > 0)
+
+
+def test_top_m_gives_a_label_to_as_many_members_as_the_group_counts() -> None:
+    X, _, groups = planted(g=40, seed=2, n=400, n_labels=5, d=16)
+    Y = Eagle(assign="top_m").impute(X, groups, np.random.default_rng(0)).Y
+    np.testing.assert_array_equal((groups.members @ Y).toarray(), groups.labels.toarray())
+
+
+def test_the_order_of_rows_and_groups_and_the_length_of_rows_do_not_matter() -> None:
+    X, _, groups = planted(g=5, seed=3, n=200, n_labels=10, d=16)
+    rng = np.random.default_rng(0)
+    order, group_order = rng.permutation(200), rng.permutation(groups.n_groups)
+    scaled = as_csr(X.toarray()[order] * rng.choice([0.5, 2.0, 8.0], size=(200, 1)))
+    members, labels = groups.members.toarray()[group_order], groups.labels.toarray()[group_order]
+    moved = Groups(as_csr(members[:, order]), as_csr(labels))
+    plain = Eagle().impute(X, groups, np.random.default_rng(0)).Y.toarray()
+    np.testing.assert_array_equal(Eagle().impute(scaled, moved, np.random.default_rng(0)).Y.toarray(), plain[order])
+
+
+def test_opposite_samples_do_not_produce_nan_and_are_told_apart_by_groups_of_their_own() -> None:
+    x = np.array([0.6, 0.8, 0.0])
+    X = as_csr([x, -x] * 6)
+    members = np.kron(np.eye(6), np.ones(2))
+    both = Groups(as_csr(members), as_csr(np.ones((6, 2))))
+    symmetric = Eagle().impute(X, both, np.random.default_rng(0)).Y
+    np.testing.assert_array_equal((both.members @ symmetric).toarray(), np.ones((6, 2)))
+    alone = np.zeros((2, 12))
+    alone[0, 0], alone[1, 1] = 1, 1
+    told_apart = Groups(as_csr(np.vstack([members, alone])), as_csr(np.vstack([np.ones((6, 2)), np.eye(2)])))
+    recovered = Eagle().impute(X, told_apart, np.random.default_rng(0)).Y
+    np.testing.assert_array_equal(recovered.toarray(), np.tile(np.eye(2), (6, 1)))
+
+
+def test_all_zero_rows_are_chosen_only_where_nothing_better_is_there() -> None:
+    X = as_csr([[0, 0], [1, 0], [0, 0], [0, 0]])
+    groups = Groups(as_csr([[1, 1, 0, 0], [0, 0, 1, 1]]), as_csr([[1], [1]]))
+    Y = Eagle().impute(X, groups, np.random.default_rng(0)).Y
+    assert Y.toarray().ravel().tolist() == [0, 1, 1, 0]
+
+
+def test_centring_finds_carriers_that_a_common_direction_hides() -> None:
+    X, Y, groups = planted(g=10, seed=0, n=2000, n_labels=50, d=32)
+    shared = as_csr(np.hstack([X.toarray(), np.abs(np.random.default_rng(1).normal(4, 1.5, (2000, 1)))]))
+    plain, centred = (
+        quality_against_truth(Eagle(centre=centre).impute(shared, groups, np.random.default_rng(0)), Y)["precision"]
+        for centre in (False, True)
+    )
+    assert centred > plain + 0.2
+
+
+def test_any_number_of_threads_gives_the_same_assignment() -> None:
+    X, _, groups = planted(g=10, seed=4, n=600, n_labels=30, d=16)
+    made = []
+    for n_threads in (1, numba.config.NUMBA_NUM_THREADS):
+        numba.set_num_threads(n_threads)
+        made.append(Eagle(centre=True).impute(X, groups, np.random.default_rng(0)).Y.indices)
+    np.testing.assert_array_equal(*made)

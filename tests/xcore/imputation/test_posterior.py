@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xcore.imputation.posterior import given_count, given_some
+
+log_odds = st.lists(st.floats(-12, 12), min_size=1, max_size=7)
+
+
+def enumerated(coins: list[float], allowed: set[int]) -> np.ndarray:
+    """P(heads | the number of heads is allowed), by going through all outcomes."""
+    heads, total = np.zeros(len(coins)), 0.0
+    for outcome in product([0, 1], repeat=len(coins)):
+        if sum(outcome) in allowed:
+            weight = np.exp(np.dot(outcome, coins))
+            heads += weight * np.array(outcome)
+            total += weight
+    return heads / total
+
+
+@settings(max_examples=60, deadline=None)
+@given(log_odds, st.data())
+def test_chances_given_a_count_are_those_of_all_outcomes_with_that_sum(coins: list[float], data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, len(coins)))
+    posterior = np.empty(len(coins))
+    given_count(np.array(coins), count, posterior)
+    np.testing.assert_allclose(posterior, enumerated(coins, {count}), atol=1e-7)
+
+
+@settings(max_examples=40, deadline=None)
+@given(log_odds)
+def test_chances_given_some_are_those_of_all_outcomes_but_none(coins: list[float]) -> None:
+    posterior = np.empty(len(coins))
+    given_some(np.array(coins), posterior)
+    np.testing.assert_allclose(posterior, enumerated(coins, set(range(1, len(coins) + 1))), atol=1e-6)
+
+
+def test_some_of_very_unlikely_coins_is_one_of_them() -> None:
+    posterior = np.empty(3)
+    given_some(np.array([-700.0, -700.0, -700.0 + np.log(2)]), posterior)
+    np.testing.assert_allclose(posterior, [0.25, 0.25, 0.5])
+
+
+@pytest.mark.parametrize(("count", "spread"), [(20, 1), (33, 1), (90, 1), (50, 40), (1, 400), (7, 400)])
+def test_chances_add_up_to_the_count_and_keep_the_order_of_the_odds(count: int, spread: float) -> None:
+    coins = spread * np.random.default_rng(0).standard_normal(100)
+    posterior = np.empty(100)
+    given_count(coins, count, posterior)
+    assert posterior.sum() == pytest.approx(count, rel=1e-6)
+    assert posterior.min() >= 0
+    assert posterior.max() <= 1
+    assert (np.diff(posterior[np.argsort(coins)]) >= -1e-9).all()
+
+
+def test_a_count_of_all_members_leaves_no_doubt() -> None:
+    posterior = np.empty(3)
+    given_count(np.array([-50.0, 0.0, 50.0]), 5, posterior)
+    assert posterior.tolist() == [1, 1, 1]

@@ -1,0 +1,327 @@
+"""From files to a dataset on disk: check and stage all rows, settle splits, labels and groups, then write."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from xcore.components import Report
+from xcore.data.dataset import FORMAT, feature_schema
+from xcore.data.fingerprints import later_of_same
+from xcore.data.groups import Groups, GroupTable, labels_by_file, members_by_column, members_by_file, read_groups
+from xcore.data.labels import LabelIndex, read_label_table
+from xcore.data.quarantine import Quarantine
+from xcore.data.readers.base import SPLITS, Split
+from xcore.data.source import Source
+from xcore.data.splits import Plan, RowLabels, write_split
+from xcore.data.staging import Checks, StagedSplit, stage_split
+from xcore.data.writing import RowWriter, write_table
+from xcore.errors import ConfigError, InputError, Place
+from xcore.matrices import CSR, Int64, binary_csr, list_parts
+
+BLOCK_BYTES = 16 << 20
+DROPPED = -1
+
+
+def ingest(
+    source: Source, directory: Path, rng: np.random.Generator, report: Report, block_bytes: int = BLOCK_BYTES
+) -> dict[str, Any]:
+    """Write the dataset that `source` names into an existing empty directory.
+
+    Parameters
+    ----------
+    source : Source
+        The files and their format.
+    directory : Path
+        Receives the files that `Dataset` opens; after an error it is empty again.
+    rng : Generator
+        Draws the holdout, if any.
+    report : Report
+        Progress, in files read and splits written.
+    block_bytes : int
+        Size of the blocks in which input is read. Changes memory and speed, never the result.
+
+    Returns
+    -------
+    dict
+        Counts for the manifest: rows, labels, features, non-zeros, and all that was set aside, with the reason.
+
+    Notes
+    -----
+    Cost O(bytes). Memory is a few blocks or one row group, plus 16 bytes a row (fingerprints), the label table and the
+    groups. Rows go over the disk twice, because label order, feature base and holdout are known only at the end.
+    """
+    if any(directory.iterdir()):
+        raise ConfigError(f"{directory} must be empty to receive a dataset, but it has files")
+    try:
+        return _Ingestion(source, directory, report, block_bytes).run(rng)
+    except BaseException:
+        for path in directory.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
+
+
+@dataclass(frozen=True)
+class SameRow:
+    """A staged row that is the same as another."""
+
+    split: Split
+    position: int
+    place: Place
+    id: str
+
+
+class _Ingestion:
+    """One run of `ingest`, step by step."""
+
+    def __init__(self, source: Source, directory: Path, report: Report, block_bytes: int) -> None:
+        self.source, self.directory, self.report, self.block_bytes = source, directory, report, block_bytes
+        self.parts = source.parts()
+        self.quarantine = Quarantine(
+            directory / "quarantine.parquet" if source.on_bad_row == "quarantine" else None, source.max_bad_share
+        )
+        self.group_table = None if source.groups is None else read_groups(source.groups)
+        if self.group_table and self.group_table.members is not None and source.reader.groups_rows:
+            raise ConfigError("rows have a group column and the groups file has members: leave one of them out")
+        table = None if source.labels is None else read_label_table(source.labels)
+        self.index = LabelIndex(table, source.reader.integer_labels)
+        self.steps, self.rows_read = sum(map(len, self.parts.values())) + 1, 0
+
+    def run(self, rng: np.random.Generator) -> dict[str, Any]:
+        staging = self.directory / "staging"
+        staging.mkdir()
+        self.shape = self.source.reader.shape([part for parts in self.parts.values() for part in parts])
+        self._check_label_features()
+        self.staged = {split: self._stage(split, staging) for split in SPLITS if self.parts[split]}
+        same = self._settle_duplicates()
+        self._settle_holdout(rng)
+        groups = self._groups()
+        self.quarantine.check(self.rows_read + (len(self.group_table.ids) if self.group_table else 0))
+        self._settle_labels(groups)
+        counts = self._write(groups)
+        self.quarantine.close()
+        shutil.rmtree(staging)
+        self.report(self.steps, self.steps, {"rows": float(self.rows_read)})
+        quarantined = self.quarantine.counts() if self.source.on_bad_row == "quarantine" else {"rows": 0, "reasons": {}}
+        return counts | {"rows_read": self.rows_read, "rows_same_as_in_train": same, "quarantined": quarantined}
+
+    def _check_label_features(self) -> None:
+        """Features of labels stand in the order of the label numbers, which a label table must not change."""
+        table = self.index.table
+        if self.source.label_features is not None and table is not None:
+            numbers = [str(number) for number in range(self.shape.n_labels or 0)]
+            if table.ids != numbers:
+                raise ConfigError(
+                    "with label_features, the label table's ids must be the label numbers from 0, in order"
+                )
+
+    # First pass
+
+    def _stage(self, split: Split, staging: Path) -> StagedSplit:
+        reader, groups = self.source.reader, self.group_table
+        known = set(groups.ids) if groups is not None and reader.groups_rows else None
+        checks = Checks(reader, self.index, self.quarantine, known, self.source.empty_rows == "bad")
+        groups_label_rows = split == "train" and groups is not None and groups.labels is not None
+        with_labels = not groups_label_rows or self.source.row_labels_are_own
+
+        def progress(rows: int) -> None:
+            self.rows_read += rows
+            done = sum(len(self.parts[earlier]) for earlier in SPLITS[: SPLITS.index(split)])
+            self.report(done, self.steps, {"rows": float(self.rows_read)})
+
+        return stage_split(
+            split, self.parts[split], self.shape, checks, staging / f"{split}.arrow", self.block_bytes,
+            with_labels, progress,
+        )  # fmt: skip
+
+    # Between the passes: where each row goes
+
+    def _settle_duplicates(self) -> dict[str, int]:
+        """Send each good row to its split, and drop what is there twice; returns how many rows only look the same."""
+        self.goes_to: dict[Split, npt.NDArray[np.int8]] = {
+            split: np.full(staged.rows, SPLITS.index(split), np.int8) for split, staged in self.staged.items()
+        }
+        for own, before in self._same("ids"):
+            if own.id != before.id:
+                continue  # two ids with one fingerprint
+            problem = "repeated row id" if own.split == before.split else f"{before.split} row inside {own.split}"
+            place = replace(own.place, field=self.source.reader.column_name("id"))
+            self._drop(own, InputError(place, problem, repr(own.id), f"an id that is not at {before.place}"))
+        same: dict[str, int] = {split: 0 for split in self.staged if split != "train"}
+        for own, before in self._same("content"):
+            if before.split == "train" != own.split and self.goes_to[own.split][own.position] != DROPPED:
+                same[own.split] += 1
+                if self.source.same_rows_in_test == "fail":
+                    problem, found = f"train row inside {own.split}", f"the features of {before.place}"
+                    self._drop(own, InputError(own.place, problem, found, "rows that train does not have"))
+        return same
+
+    def _same(self, what: Literal["ids", "content"]) -> Iterator[tuple[SameRow, SameRow]]:
+        """Each row with the fingerprint of an earlier row, and that row."""
+        splits = [staged for staged in self.staged.values() if getattr(staged, what) is not None]
+        if not splits:
+            return
+        later, first = later_of_same(np.concatenate([getattr(staged, what) for staged in splits]))
+        wanted, rows = np.unique(np.concatenate([later, first])), dict[int, SameRow]()
+        start = 0
+        for staged in splits:
+            own = wanted[(wanted >= start) & (wanted < start + staged.rows)] - start
+            ids = staged.column("id", own).to_pylist() if what == "ids" else [""] * len(own)
+            for position, place, key in zip(own.tolist(), staged.places(own), ids, strict=True):
+                rows[start + position] = SameRow(staged.split, position, place, key)
+            start += staged.rows
+        for own_at, first_at in zip(later.tolist(), first.tolist(), strict=True):
+            yield rows[own_at], rows[first_at]
+
+    def _drop(self, row: SameRow, error: InputError) -> None:
+        self.quarantine.add(row.split, error)
+        self.goes_to[row.split][row.position] = DROPPED
+
+    def _settle_holdout(self, rng: np.random.Generator) -> None:
+        """Move random rows of train to dev and test: exact shares of the rows there are, rounded."""
+        rows = np.flatnonzero(self.goes_to["train"] == 0)
+        order, start = rng.permutation(rows), 0
+        for split, share in ((1, self.source.holdout.dev), (2, self.source.holdout.test)):
+            if share > 0:
+                size = round(share * len(rows))
+                self.goes_to["train"][order[start : start + size]] = split
+                start += size
+        if not self._rows_of("train"):
+            raise InputError(Place(str(self.parts["train"][0])), "no rows to train on", "0 rows", "at least one")
+
+    def _rows_of(self, split: Split) -> int:
+        return sum(int((code == SPLITS.index(split)).sum()) for code in self.goes_to.values())
+
+    def _kept_in_train(self) -> Int64:
+        return np.flatnonzero(self.goes_to["train"] == 0)
+
+    # Between the passes: groups and labels
+
+    def _groups(self) -> Groups | None:
+        """The groups, with provisional label numbers."""
+        if not self.source.has_groups:
+            return None
+        table, train, kept = self.group_table, self.staged["train"], self._kept_in_train()
+        if self.source.reader.groups_rows:
+            ids, members = members_by_column(train.column("group", kept), None if table is None else table.ids)
+        elif table is not None and table.members is not None:
+            ids, members = table.ids, members_by_file(table, self._row_ids("train", kept), self.quarantine)
+        else:
+            raise ConfigError(
+                f"{self.source.groups} has no column of members and the rows have no group column: "
+                "nothing says which rows a group has; name one of the two"
+            )
+        return Groups(ids, members, self._group_labels(table, members, kept))
+
+    def _group_labels(self, table: GroupTable | None, members: CSR, kept: Int64) -> CSR:
+        if table is not None and table.labels is not None:
+            return labels_by_file(table, self.index, self.shape.n_labels, self.quarantine)
+        offsets, labels = list_parts(self.staged["train"].column("labels", kept))
+        merged = (members @ binary_csr(labels, offsets, int(labels.max(initial=-1)) + 1)).tocsr()
+        merged.sort_indices()
+        if not self.source.row_labels_are_own:
+            merged.data[:] = 1
+        return merged
+
+    def _row_ids(self, split: Split, kept: Int64) -> pa.Array:
+        staged = self.staged[split]
+        name = "row" if staged.ids is None else "id"
+        return staged.column(name, kept).cast(pa.string()).combine_chunks()
+
+    def _settle_labels(self, groups: Groups | None) -> None:
+        """Count labels, give them their final numbers and settle how many there are."""
+        highest = max(staged.highest_label for staged in self.staged.values())
+        n_seen = max(highest, int(groups.labels.indices.max(initial=-1)) if groups else -1) + 1
+        counts = self._label_counts(n_seen)
+        in_truth = np.zeros(n_seen, np.bool_)
+        if groups is not None:
+            in_truth = (counts[0] > 0) & self.source.row_labels_are_own
+            counts[0] = 0
+            np.add.at(counts[0], groups.labels.indices, groups.labels.data.astype(np.int64))
+        self.final = self.index.order(counts[0] > 0, in_truth | (counts[1:].sum(axis=0) > 0))
+        table, numbered = self.index.table, np.flatnonzero(self.final >= 0)
+        least = len(table.ids) if table is not None else self.shape.n_labels or 0
+        self.n_labels = max(least, int(self.final.max(initial=-1)) + 1)
+        self.label_counts = np.zeros((len(SPLITS), self.n_labels), np.int64)
+        self.label_counts[:, self.final[numbered]] = counts[:, numbered]
+
+    def _label_counts(self, n_seen: int) -> Int64:
+        """How often the rows of each split name each provisional label."""
+        counts = np.zeros((len(SPLITS), n_seen), np.int64)
+        for split, staged in self.staged.items():
+            start = 0
+            for batch in staged.batches(["labels"]):
+                offsets, labels = list_parts(pa.chunked_array([batch.column(0)]))
+                goes_to = np.repeat(self.goes_to[split][start : start + batch.num_rows], np.diff(offsets))
+                for number in np.unique(goes_to[goes_to >= 0]).tolist():
+                    counts[number] += np.bincount(labels[goes_to == number], minlength=n_seen)
+                start += batch.num_rows
+        return counts
+
+    # Second pass
+
+    def _plan(self) -> Plan:
+        """What is known about the whole dataset once all rows are read."""
+        reader, staged = self.source.reader, self.staged.values()
+        shift = reader.index_shift(min(split.lowest_index for split in staged))
+        n_features = self.shape.n_features
+        if n_features is None:
+            n_features = max(0, max(split.highest_index for split in staged) + 1 - shift)
+        return Plan(reader.form, n_features, shift, self.final, self.goes_to)
+
+    def _write(self, groups: Groups | None) -> dict[str, Any]:
+        """Write all files but the quarantine; returns the counts."""
+        plan = self._plan()
+        kinds: dict[Split, RowLabels] = dict.fromkeys(SPLITS, "own")
+        if groups is not None:
+            kinds["train"] = "truth" if self.source.row_labels_are_own else "none"
+        sizes = {
+            split: write_split(self.directory, split, self.staged, plan, kinds[split])
+            for split in SPLITS
+            if self._rows_of(split)
+        }
+        table = self.index.final_table(self.final, self.n_labels, self.label_counts[0])
+        write_table(self.directory / "labels.parquet", table)
+        described: dict[str, Any] = {
+            "format": FORMAT,
+            "form": plan.form,
+            "n_labels": self.n_labels,
+            "n_features": plan.n_features,
+            "n_label_features": self._write_label_features(),
+            "splits": sizes,
+        }
+        (self.directory / "dataset.json").write_text(json.dumps(described, indent=2) + "\n")
+        seen = self.label_counts > 0
+        counts: dict[str, Any] = {name: {split: size[name] for split, size in sizes.items()} for name in sizes["train"]}
+        counts |= {
+            "labels": self.n_labels,
+            "features": plan.n_features,
+            "labels_not_in_train": int((seen[1:].any(axis=0) & ~seen[0]).sum()),
+            "labels_never_seen": int((~seen.any(axis=0)).sum()),
+        }
+        if groups is not None:
+            final = groups.with_labels(self.final, self.n_labels)
+            write_table(self.directory / "groups.parquet", final.table())
+            counts["groups"] = final.counts()
+        return counts
+
+    def _write_label_features(self) -> int | None:
+        """Features of the labels, where there is a file of them; a bad row is an error, for each label needs one."""
+        path = self.source.label_features
+        if path is None:
+            return None
+        width, blocks = self.source.reader.label_features(path, self.shape, self.block_bytes)
+        with RowWriter(self.directory / "label_features.parquet", feature_schema("sparse", width)) as writer:
+            for block in blocks:
+                if block.bad:
+                    raise block.bad[min(block.bad)]
+                writer.write(pa.Table.from_batches([block.rows]))
+        return width

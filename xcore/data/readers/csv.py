@@ -1,0 +1,114 @@
+"""CSV with a header line, and TSV or any other one-character delimiter."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from xcore.data.readers.tables import CellColumns, RawRows, TableReader
+from xcore.data.streams import line_blocks
+from xcore.errors import InputError, Place
+
+LONGEST_CELL = 2**31 - 1
+
+
+class CsvReader(TableReader):
+    """CSV with a header line; labels are one text, so they need a delimiter of their own."""
+
+    kind: Literal["csv"] = "csv"
+    label_delimiter: str | None = Field(min_length=1, description="What stands between two labels of a cell, e.g. ';'.")
+    delimiter: str = Field(",", min_length=1, max_length=1, description="Between cells; a tab for TSV.")
+    vector_delimiter: str | None = Field(None, min_length=1, description="Between numbers of a vector; none: blanks.")
+
+    def raw_rows(self, path: Path, columns: Mapping[str, str], block_bytes: int) -> Iterator[RawRows]:
+        rows = CellColumns(str(path), columns, self.label_delimiter, self.vector_delimiter)
+        for line, cells in csv_records(path, self.delimiter, list(columns.values()), block_bytes):
+            if cells is None:
+                yield rows.take()
+            elif isinstance(cells, InputError):
+                rows.add_bad(line, cells)
+            else:
+                rows.add(line, cells)
+
+
+def csv_records(
+    path: Path, delimiter: str, needed: list[str], block_bytes: int
+) -> Iterator[tuple[int, dict[str, str] | InputError | None]]:
+    """Each record's first line, and its cells by column or what is wrong with it; None after each block of records."""
+    csv.field_size_limit(LONGEST_CELL)  # one for the whole process; 131,072 characters are less than real texts have
+    lines = _Lines(path, block_bytes)
+    records = csv.reader(lines, delimiter=delimiter, strict=True)
+    names = _header(path, next(records), lines.undecodable(), needed)
+    while True:
+        line = records.line_num + 1
+        try:
+            cells = next(records)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            yield line, InputError(Place(str(path), line), "not a CSV record", str(error), "cells, quoted if need be")
+            continue
+        if cells:
+            yield line, lines.undecodable() or _record(path, line, names, cells)
+        if lines.block_is_full():
+            yield line, None
+    yield records.line_num, None
+
+
+def _header(path: Path, cells: list[str], undecodable: InputError | None, needed: list[str]) -> list[str]:
+    if undecodable:
+        raise undecodable
+    for name in needed:
+        if name not in cells:
+            place = Place(str(path), 1, field=name)
+            raise InputError(place, "missing column", ", ".join(cells)[:200], f"a column '{name}'", "Name the column.")
+    return cells
+
+
+def _record(path: Path, line: int, names: list[str], cells: list[str]) -> dict[str, str] | InputError:
+    if len(cells) != len(names):
+        expected = f"{len(names)}, as the header has"
+        return InputError(
+            Place(str(path), line), "wrong number of cells", str(len(cells)), expected, "Quote delimiters."
+        )
+    return dict(zip(names, cells, strict=True))
+
+
+class _Lines:
+    """The decoded lines of a file, for the CSV parser to pull from."""
+
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self._file, self._number, self._bytes, self._block_bytes = str(path), 0, 0, block_bytes
+        self._undecodable: InputError | None = None
+        self._lines = (
+            line for block in line_blocks(path, block_bytes) for line in block.text.splitlines(keepends=True)
+        )
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self._number += 1
+        self._bytes += len(line)
+        try:
+            return line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            place, found = Place(self._file, self._number, error.start + 1), f"byte 0x{line[error.start]:02x}"
+            self._undecodable = InputError(place, "undecodable bytes", found, "UTF-8", "Convert the file.")
+            return line.decode("utf-8", "replace")
+
+    def undecodable(self) -> InputError | None:
+        """What could not be decoded since the last call."""
+        error, self._undecodable = self._undecodable, None
+        return error
+
+    def block_is_full(self) -> bool:
+        """Whether a block of bytes has passed since this was last so."""
+        full = self._bytes >= self._block_bytes
+        self._bytes = 0 if full else self._bytes
+        return full

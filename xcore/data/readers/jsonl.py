@@ -1,0 +1,56 @@
+"""JSON lines: one object a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from xcore.data.readers.cells import shown
+from xcore.data.readers.tables import CellColumns, RawRows, TableReader
+from xcore.data.streams import line_blocks
+from xcore.errors import InputError, Place
+
+
+class JsonlReader(TableReader):
+    """JSON lines with named values; blank lines are skipped."""
+
+    kind: Literal["jsonl"] = "jsonl"
+
+    def raw_rows(self, path: Path, columns: Mapping[str, str], block_bytes: int) -> Iterator[RawRows]:
+        rows = CellColumns(str(path), columns, self.label_delimiter, None)
+        for line, item in json_lines(path, block_bytes):
+            if item is None:
+                yield rows.take()
+            elif isinstance(item, InputError):
+                rows.add_bad(line, item)
+            else:
+                rows.add(line, item)
+
+
+def json_lines(path: Path, block_bytes: int) -> Iterator[tuple[int, dict[str, Any] | InputError | None]]:
+    """Each line's number, and its object or what is wrong with it; None after the last line of each block."""
+    for block in line_blocks(path, block_bytes):
+        for number, content in enumerate(block.text.split(b"\n"), block.first_line):
+            if content and not content.isspace():
+                yield number, _object(content, str(path), number)
+        yield block.first_line, None
+
+
+def _object(content: bytes, file: str, line: int) -> dict[str, Any] | InputError:
+    try:
+        item = json.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        place = Place(file, line, error.start + 1)
+        return InputError(
+            place, "undecodable bytes", f"byte 0x{content[error.start]:02x}", "UTF-8", "Convert the file."
+        )
+    except json.JSONDecodeError as error:
+        place = Place(file, line, error.colno)
+        return InputError(place, "not JSON", error.msg, "one JSON object a line", "The line may be cut off.")
+    except RecursionError:
+        return InputError(Place(file, line, 1), "not a row", "lists in lists without end", "one JSON object a line")
+    return item if isinstance(item, dict) else InputError(
+        Place(file, line, 1), "not a row", shown(item), "one JSON object a line"
+    )  # fmt: skip

@@ -1,0 +1,204 @@
+"""Pairs of CSR ``.npz`` files as `scipy.sparse.save_npz` writes them and PECOS uses them, read as streams."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from xcore.data.readers.base import INT32_MAX, Block, FilePair, Form, Part, Reader, Shape, agreed
+from xcore.data.readers.sparse_rows import features_block, list_array, sort_lists, with_labels, without_zeros
+from xcore.data.readers.xmc_split import pairs_of
+from xcore.data.streams import missing_file
+from xcore.errors import ConfigError, InputError, Place
+from xcore.matrices import Float32, Int32, Int64
+
+Member: TypeAlias = tuple[IO[bytes], np.dtype[Any], int]  # of a .npy: stream at the first entry, dtype, entries
+
+BYTES_AN_ENTRY = 8
+
+
+class NpzReader(Reader):
+    """CSR ``.npz`` pairs (`scipy.sparse.save_npz`): a feature matrix and a label matrix a part, as PECOS uses them."""
+
+    pairs: ClassVar[bool] = True
+    integer_labels: ClassVar[bool] = True
+    kind: Literal["npz"] = "npz"
+
+    @property
+    def form(self) -> Form:
+        return "sparse"
+
+    def shape(self, parts: Sequence[Part]) -> Shape:
+        features, labels = [], []
+        for pair in pairs_of(parts):
+            with opened(pair.features, "features") as X, opened(pair.labels, "labels") as Y:
+                agreed("rows", [(X.file, X.n_rows), (Y.file, Y.n_rows)])
+                features.append((X.file, X.n_columns))
+                labels.append((Y.file, Y.n_columns))
+        return Shape(n_features=agreed("features", features), n_labels=agreed("labels", labels))
+
+    def blocks(
+        self, part: Part, shape: Shape, block_bytes: int, with_labels: bool = True, with_groups: bool = True
+    ) -> Iterator[Block]:
+        if not isinstance(part, FilePair):
+            raise ConfigError(f"expected a pair of files, got {part!r}")
+        with opened(part.features, "features") as X, opened(part.labels, "labels") as Y:
+            for stop in X.cuts(block_bytes):
+                yield _pair_block(X, Y, stop)
+            X.finish()
+            Y.finish()
+
+    def label_features(self, path: Path, shape: Shape, block_bytes: int) -> tuple[int, Iterator[Block]]:
+        with opened(path, "label features") as matrix:
+            agreed("labels", [("the labels file", shape.n_labels or matrix.n_rows), (matrix.file, matrix.n_rows)])
+            return matrix.n_columns, _feature_blocks(path, "label features", block_bytes)
+
+
+def _feature_blocks(path: Path, field: str, block_bytes: int) -> Iterator[Block]:
+    """The rows of one matrix."""
+    with opened(path, field) as matrix:
+        for stop in matrix.cuts(block_bytes):
+            yield _feature_block(matrix, stop)
+        matrix.finish()
+
+
+def _feature_block(matrix: MatrixStream, stop: int) -> Block:
+    """The rows up to `stop` of one matrix."""
+    lines = np.arange(matrix.at, stop, dtype=np.int64) + 1
+    offsets, indices, values, bad = matrix.rows(stop)
+    block = features_block(matrix.file, lines, offsets, indices, values)
+    block.bad.update(bad)
+    return block
+
+
+def _pair_block(X: MatrixStream, Y: MatrixStream, stop: int) -> Block:
+    """The rows up to `stop` of both files."""
+    block = _feature_block(X, stop)
+    label_offsets, labels, weights, bad = Y.rows(stop)
+    block.bad.update({row: error for row, error in bad.items() if row not in block.bad})
+    return with_labels(block, list_array(*without_zeros(label_offsets, labels, weights)))
+
+
+class MatrixStream:
+    """The rows of a CSR matrix in a zip of ``.npy`` members, first to last; only `indptr` is kept whole."""
+
+    def __init__(self, file: str, field: str, members: dict[str, Member], shape: tuple[int, int]) -> None:
+        self.file, self.field, self.at = file, field, 0
+        self.n_rows, self.n_columns = shape
+        self._members = members
+        self._indptr: Int64 = self._read("indptr", members["indptr"][2]).astype(np.int64)
+        entries = members["indices"][2]
+        ordered = len(self._indptr) == self.n_rows + 1 and not (np.diff(self._indptr) < 0).any()
+        if not ordered or self._indptr[0] != 0 or self._indptr[-1] != entries or members["data"][2] != entries:
+            raise self._damaged(f"an indptr of {len(self._indptr)} entries over {entries} indices", "one CSR matrix")
+
+    def cuts(self, block_bytes: int) -> Iterator[int]:
+        """Where blocks of about `block_bytes` end; a block has at least one row."""
+        stop, most = 0, max(1, block_bytes // BYTES_AN_ENTRY)
+        while stop < self.n_rows:
+            limit = self._indptr[stop] + most
+            stop = max(stop + 1, int(np.searchsorted(self._indptr, limit, side="right")) - 1)
+            stop = min(stop, self.n_rows, self.at + block_bytes)
+            yield stop
+
+    def rows(self, stop: int) -> tuple[Int64, Int32, Float32, dict[int, InputError]]:
+        """The next rows: offsets, sorted column ids, values, and what is wrong with which row."""
+        offsets = self._indptr[self.at : stop + 1] - self._indptr[self.at]
+        indices, values = self._read("indices", int(offsets[-1])), self._read("data", int(offsets[-1]))
+        first, self.at = self.at, stop
+        bad: dict[int, InputError] = {}
+        self._judge(first, offsets, indices, (indices < 0), bad, f"negative {self._noun} id", "an id of 0 or more")
+        outside = indices >= self.n_columns
+        self._judge(
+            first, offsets, indices, outside, bad, f"{self._noun} id out of range", f"an id below {self.n_columns}"
+        )
+        with np.errstate(over="ignore"):
+            floats = values.astype(np.float32)
+        self._judge(first, offsets, values, np.isnan(floats), bad, "NaN value", "a finite number")
+        self._judge(first, offsets, values, np.isinf(floats), bad, "infinite value", "a number that fits a float32")
+        ids = np.clip(indices, 0, INT32_MAX).astype(np.int32)
+        for row in sort_lists(offsets, ids, floats).tolist():
+            twice = ids[offsets[row] : offsets[row + 1]]
+            found = str(int(twice[1:][twice[1:] == twice[:-1]][0]))
+            bad.setdefault(row, self._error(first + row, f"repeated {self._noun} id", found, "each once a row"))
+        return offsets, ids, floats, bad
+
+    def finish(self) -> None:
+        """Read to the end of each member, where the archive checks its sum."""
+        for stream, _, _ in self._members.values():
+            if stream.read(1):
+                raise self._damaged("bytes after the last entry", "one CSR matrix")
+
+    @property
+    def _noun(self) -> str:
+        return "label" if self.field == "labels" else "feature"
+
+    def _judge(
+        self, first: int, offsets: Int64, shown: npt.NDArray[Any], wrong: npt.NDArray[np.bool_],
+        bad: dict[int, InputError], problem: str, expected: str,
+    ) -> None:  # fmt: skip
+        """Mark the rows with a wrong entry, each with its first."""
+        entries = np.flatnonzero(wrong)
+        rows, firsts = np.unique(np.searchsorted(offsets, entries, side="right") - 1, return_index=True)
+        for row, entry in zip(rows.tolist(), entries[firsts].tolist(), strict=True):
+            bad.setdefault(row, self._error(first + row, problem, str(shown[entry]), expected))
+
+    def _error(self, row: int, problem: str, found: str, expected: str) -> InputError:
+        return InputError(Place(self.file, row + 1, field=self.field), problem, found, expected)
+
+    def _read(self, name: str, count: int) -> npt.NDArray[Any]:
+        stream, dtype, _ = self._members[name]
+        content = stream.read(count * dtype.itemsize)
+        if len(content) < count * dtype.itemsize:
+            raise self._damaged(f"the end of {name} after {len(content)} bytes", f"{count * dtype.itemsize} bytes")
+        return np.frombuffer(content, dtype).copy()
+
+    def _damaged(self, found: str, expected: str) -> InputError:
+        return InputError(Place(self.file), "truncated or damaged file", found, expected, "Write the file again.")
+
+
+@contextmanager
+def opened(path: Path, field: str) -> Iterator[MatrixStream]:
+    """Open one CSR ``.npz``; any damage that shows while it is open is an `InputError`."""
+    try:
+        with ExitStack() as stack:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            form, shape = _whole(archive, path, "format"), _whole(archive, path, "shape")
+            if form.item() not in (b"csr", "csr"):
+                raise InputError(Place(str(path)), "not a CSR matrix", repr(form.item()), "'csr'", "Save x.tocsr().")
+            members = {name: _member(stack, archive, path, name) for name in ("indptr", "indices", "data")}
+            yield MatrixStream(str(path), field, members, (int(shape[0]), int(shape[1])))
+    except FileNotFoundError:
+        raise missing_file(path) from None
+    except (zipfile.BadZipFile, EOFError, ValueError, zlib.error) as error:
+        raise InputError(
+            Place(str(path)), "truncated or damaged file", str(error), "a file that scipy.sparse.save_npz wrote"
+        ) from None
+
+
+def _member(stack: ExitStack, archive: zipfile.ZipFile, path: Path, name: str) -> Member:
+    """A ``.npy`` member of the archive, read up to its first entry."""
+    try:
+        stream = stack.enter_context(archive.open(f"{name}.npy"))
+    except KeyError:
+        found = ", ".join(sorted(archive.namelist()))
+        raise InputError(Place(str(path)), f"no array '{name}'", found, "what scipy.sparse.save_npz writes") from None
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    if len(shape) > 1 or dtype.kind not in "biufSU":
+        raise InputError(Place(str(path), field=name), "wrong array", f"{dtype} {shape}", "a vector of numbers")
+    return stream, dtype, int(np.prod(shape, dtype=np.int64))
+
+
+def _whole(archive: zipfile.ZipFile, path: Path, name: str) -> npt.NDArray[Any]:
+    with ExitStack() as stack:
+        stream, dtype, count = _member(stack, archive, path, name)
+        return np.frombuffer(stream.read(count * dtype.itemsize), dtype)

@@ -1,0 +1,128 @@
+"""What can be wrong with a line of sparse text, and how to say it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from xcore.data.readers.base import INT32_MAX
+from xcore.data.streams import LineBlock
+from xcore.errors import InputError, Place
+
+
+class Fault(IntEnum):
+    """Result of parsing a line; the numbers are what the compiled parser returns."""
+
+    NONE = 0
+    LABEL = 1
+    LABEL_RANGE = 2
+    LABEL_REPEATED = 3
+    FEATURE = 4
+    FEATURE_RANGE = 5
+    FEATURE_REPEATED = 6
+    COLON = 7
+    VALUE = 8
+    NAN = 9
+    INFINITE = 10
+
+
+LABEL_FAULTS = (Fault.LABEL, Fault.LABEL_RANGE, Fault.LABEL_REPEATED)
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """Which lines are right.
+
+    Attributes
+    ----------
+    labels : bool
+        Lines begin with a comma-separated label list (which may be left out: the first token then has a colon).
+    comments : bool
+        ``#`` starts a comment, and lines without a token are not rows.
+    first_feature, last_feature, last_label : int
+        The ids allowed; labels start at 0.
+    noun : str
+        What the numbers before the colons are, for messages.
+    """
+
+    labels: bool = True
+    comments: bool = False
+    first_feature: int = 0
+    last_feature: int = INT32_MAX
+    last_label: int = INT32_MAX
+    noun: str = "feature"
+
+
+def token_at(text: bytes, start: int) -> bytes:
+    """The bytes from `start` to the next blank, shortened to what a message can hold."""
+    piece = text[start : start + 1000]
+    return b"" if not piece or piece[:1].isspace() else piece.split(None, 1)[0]
+
+
+def explain(block: LineBlock, file: str, grammar: Grammar, line: int, fault: Fault, spot: int) -> InputError:
+    """The error for one bad line.
+
+    Parameters
+    ----------
+    line : int
+        Number of the line in the block, from 0.
+    spot : int
+        Offset of the offending token in the block; not used for repeated ids, which are found here.
+    """
+    if fault in (Fault.LABEL_REPEATED, Fault.FEATURE_REPEATED):
+        start = _line_start(block.text, line)
+        spot = start + _second_occurrence(block.text[start:].split(b"\n", 1)[0], fault)
+    else:
+        start = block.text.rfind(b"\n", 0, spot) + 1
+    token = token_at(block.text, spot)
+    if fault in LABEL_FAULTS:
+        token = token.split(b",", 1)[0]
+    problem, expected, fix = _message(grammar, fault, token)
+    found = repr(token.decode("utf-8", "backslashreplace"))[:80] if token else "nothing"
+    return InputError(Place(file, block.first_line + line, spot - start + 1), problem, found, expected, fix)
+
+
+def _line_start(text: bytes, line: int) -> int:
+    start = 0
+    for _ in range(line):
+        start = text.index(b"\n", start) + 1
+    return start
+
+
+def _second_occurrence(line: bytes, fault: Fault) -> int:
+    """Where in a line the first repeated label or feature id stands for the second time."""
+    seen: set[int] = set()
+    tokens, at = line.split(b"#", 1)[0], 0
+    if fault == Fault.LABEL_REPEATED:
+        tokens = tokens.replace(b",", b" ")
+    for token in tokens.split():
+        at = tokens.index(token, at)
+        if (b":" in token) == (fault == Fault.FEATURE_REPEATED):
+            number = int(token.split(b":", 1)[0])
+            if number in seen:
+                return at
+            seen.add(number)
+        at += len(token)
+    return 0
+
+
+def _message(grammar: Grammar, fault: Fault, token: bytes) -> tuple[str, str, str]:
+    """What is wrong, what was expected and what to do."""
+    noun = grammar.noun
+    bounds = f"an id from {grammar.first_feature} to {grammar.last_feature}"
+    if not token.isascii():
+        return "undecodable bytes", "digits", "The file may be damaged, or compressed without .gz or .zst in its name."
+    if token.startswith(b"-") and fault in (Fault.LABEL, Fault.FEATURE):
+        return f"negative {'label' if fault == Fault.LABEL else noun} id", "an id of 0 or more", ""
+    return {
+        Fault.LABEL: ("not a label id", "non-negative integers separated by commas", ""),
+        Fault.LABEL_RANGE: ("label id out of range", f"an id from 0 to {grammar.last_label}", "See the file's header."),
+        Fault.LABEL_REPEATED: ("repeated label id", "each label once a row", ""),
+        Fault.FEATURE: (f"not a {noun} id", f"{noun}:value", ""),
+        Fault.FEATURE_RANGE: (f"{noun} id out of range", bounds, "See the header, or the reader's options."),
+        Fault.FEATURE_REPEATED: (f"repeated {noun} id", f"each {noun} once a row", ""),
+        Fault.COLON: (f"no value after the {noun} id", f"{noun}:value", "The line may be cut off."),
+        Fault.VALUE: ("not a number", "a decimal number", "" if token else "The line may be cut off."),
+        Fault.NAN: ("NaN value", "a finite number", "Leave the feature out where its value is not known."),
+        Fault.INFINITE: ("infinite value", "a finite number that fits a float32", ""),
+    }[fault]

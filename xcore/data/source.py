@@ -1,0 +1,118 @@
+"""What to ingest: the files, how to read them, and what to do with rows that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from xcore.components import Component
+from xcore.data.readers import AnyReader
+from xcore.data.readers.base import FilePair, Part, Split
+from xcore.errors import ConfigError
+
+__all__ = ["FilePair", "GroupFile", "Holdout", "LabelFile", "Source"]
+
+
+class LabelFile(Component):
+    """A table of all labels, one a row, in the order that label numbers follow: Parquet, JSONL, CSV or TSV."""
+
+    path: Path = Field(description="The table; .gz and .zst are read too.")
+    id: str | None = Field(
+        "id", title="Id", description="Column of the id that rows name; none: the row number, from 0."
+    )
+    name: str = Field("name", description="Column of the name; where it is missing, the id is the name.")
+    parents: str = Field("parents", description="Column of the ids of the parents, if there is one.")
+    delimiter: str | None = Field(None, min_length=1, description="Between parents that are one text.")
+
+
+class GroupFile(Component):
+    """A table of all groups, one a row: Parquet, JSONL, CSV or TSV."""
+
+    path: Path = Field(description="The table; .gz and .zst are read too.")
+    id: str = Field("id", title="Id", description="Column of the group's id.")
+    members: str = Field("members", description="Column of the ids of the train rows; not needed with a group column.")
+    labels: str = Field("labels", description="Column of the group's labels; if missing, its rows' labels are merged.")
+    delimiter: str | None = Field(None, min_length=1, description="Between members or labels that are one text.")
+
+
+class Holdout(Component):
+    """Shares of the train rows that a seeded random split sets aside."""
+
+    dev: float = Field(0.0, ge=0, lt=1, description="Share that becomes the dev split.")
+    test: float = Field(0.0, ge=0, lt=1, description="Share that becomes the test split.")
+
+    @model_validator(mode="after")
+    def _leaves_train(self) -> Self:
+        if self.dev + self.test >= 1:
+            raise ValueError(f"dev {self.dev} and test {self.test} leave no rows to train on")
+        return self
+
+
+class Source(Component):
+    """What to ingest; relative paths start at the current directory."""
+
+    reader: AnyReader = Field(description="Format of the files, and its options.")
+    train: list[Part] = Field([], description="Files to train on; several are one dataset.")
+    dev: list[Part] = Field([], description="Files to choose by.")
+    test: list[Part] = Field([], description="Files to measure on.")
+    labels: LabelFile | None = Field(None, description="Table of all labels; then any other label is an error.")
+    label_features: Path | None = Field(None, description="Features of the labels (xmc-split and npz).")
+    groups: GroupFile | None = Field(None, description="Table of groups, where labels belong to groups of train rows.")
+    row_labels: Literal["group", "own"] = Field(
+        "group",
+        description="Whose a label beside a grouped train row is. group: the group's, repeated on each of its rows; "
+        "own: the row's, kept as the truth, and a group's labels are those of its rows, merged.",
+    )
+    holdout: Holdout = Field(Holdout(), description="Shares of train to set aside where no such file is given.")
+    on_bad_row: Literal["fail", "quarantine"] = Field(
+        "fail", description="fail: stop at the first bad row; quarantine: set bad rows aside, with the reason."
+    )
+    max_bad_share: float = Field(0.01, ge=0, le=1, description="Quarantine fails above this share of bad rows.")
+    empty_rows: Literal["bad", "keep"] = Field("bad", description="What a row without any feature is.")
+    same_rows_in_test: Literal["count", "fail"] = Field(
+        "count", description="What dev or test rows are that have exactly the features of a train row: counted, or bad."
+    )
+
+    @field_validator("labels", "groups", mode="before")
+    @classmethod
+    def _path_alone(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str | Path) else value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        try:
+            self.parts()
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        if self.label_features is not None and not self.reader.pairs:
+            raise ValueError("label_features: only the readers of pairs, xmc-split and npz, have such a file")
+        for split, share in (("dev", self.holdout.dev), ("test", self.holdout.test)):
+            if share > 0 and getattr(self, split):
+                raise ValueError(f"holdout.{split} is {share} but {split} files are given: choose one of the two")
+        if self.holdout.dev + self.holdout.test > 0 and self.has_groups and not self.row_labels_are_own:
+            raise ValueError("holdout needs rows with labels of their own, but the labels here belong to groups")
+        return self
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the labels of train belong to groups of rows."""
+        return self.groups is not None or self.reader.groups_rows
+
+    @property
+    def row_labels_are_own(self) -> bool:
+        """Whether a label beside a row with a group is the row's own."""
+        return self.row_labels == "own" or self.reader.row_labels_are_own
+
+    def parts(self) -> dict[Split, list[Part]]:
+        """What there is to read for each split."""
+        return self.reader.parts({"train": list(self.train), "dev": list(self.dev), "test": list(self.test)})
+
+    def files(self) -> list[Path]:
+        """Every input file, in a fixed order; its contents decide the dataset."""
+        files: list[Path] = []
+        for part in [*self.train, *self.dev, *self.test]:
+            files.extend([part.features, part.labels] if isinstance(part, FilePair) else [part])
+        files.extend(table.path for table in (self.labels, self.groups) if table is not None)
+        return [*files, self.label_features] if self.label_features is not None else files

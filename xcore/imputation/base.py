@@ -1,0 +1,180 @@
+"""The whole interface of an imputer, its result, and how good a result is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from xcore.components import Component, Report, silent
+from xcore.errors import ArtifactDamaged, ConfigError
+from xcore.grouping import Groups
+from xcore.matrices import CSR, Float64, Int32, Int64, binary_csr, csr, list_parts, lists_of_csr
+
+_FILE, _DETAILS = "labels.parquet", "details.json"
+
+
+@dataclass(frozen=True)
+class Imputed:
+    """Labels of single rows, as far as groups tell.
+
+    Attributes
+    ----------
+    Y : CSR float32 (n, L)
+        Stored entries are the imputed positives, their values the confidence in (0, 1] that each is true.
+    details : what the imputer has to say for the report: plain JSON values.
+    """
+
+    Y: CSR
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def positives(self, at_least: float = 0.0, weighted: bool = True) -> CSR:
+        """Training labels: the positives of confidence `at_least`, with it as their weight or with weight 1."""
+        kept = self.Y.data >= at_least
+        indptr = np.concatenate([[0], np.cumsum(kept)])[self.Y.indptr]
+        weights = self.Y.data[kept] if weighted else np.ones(int(kept.sum()), np.float32)
+        return csr(weights, self.Y.indices[kept], indptr, self.Y.shape[1])
+
+    def counts(self) -> dict[str, int]:
+        """For the manifest."""
+        return {
+            "imputed_positives": int(self.Y.nnz),
+            "rows_without_labels": int((np.diff(self.Y.indptr) == 0).sum()),
+            "labels_without_rows": int(self.Y.shape[1] - len(np.unique(self.Y.indices))),
+        }
+
+    def save(self, directory: Path) -> None:
+        """Write list columns `labels` and `confidence`, one row a row, and the details as JSON."""
+        labels, confidence = lists_of_csr(self.Y)
+        table = pa.table({"labels": labels, "confidence": confidence})
+        pq.write_table(table.replace_schema_metadata({"n_labels": str(self.Y.shape[1])}), directory / _FILE)
+        (directory / _DETAILS).write_text(json.dumps(self.details, indent=2, sort_keys=True))
+
+    @classmethod
+    def load(cls, directory: Path) -> Imputed:
+        """Read what `save` wrote."""
+        table = pq.read_table(directory / _FILE)
+        metadata = table.schema.metadata or {}
+        if b"n_labels" not in metadata:
+            raise ArtifactDamaged(f"{_FILE} lacks the number of labels in its metadata; impute again")
+        offsets, labels = list_parts(table["labels"])
+        _, confidence = list_parts(table["confidence"])
+        Y = csr(confidence, labels, offsets, int(metadata[b"n_labels"]))
+        return cls(Y, json.loads((directory / _DETAILS).read_text()))
+
+
+class Imputer(Component):
+    """Base of the ways to give the labels of groups to their members."""
+
+    def impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report = silent) -> Imputed:
+        """Labels for the rows of X (CSR float32, n x d) from their groups.
+
+        Promises of every imputer: a row gets only labels of its groups; a row in no group, a label in no group and a
+        group without members get nothing; the only member of a group gets all of the group's labels. The same input
+        and generator state give the same bits for any number of threads.
+        """
+        if X.shape[0] != groups.n_rows:
+            raise ConfigError(f"features have {X.shape[0]} rows but the groups are over {groups.n_rows}: they must match")
+        if X.nnz and not np.isfinite(X.data).all():
+            raise ConfigError("features hold NaN or infinite values; impute from finite features")
+        imputed = self._impute(X, groups, rng, report)
+        zero_rows = int((np.bincount(row_ids(X)[X.data != 0], minlength=X.shape[0]) == 0).sum())
+        counts = {"rows_without_features": zero_rows, **imputed.counts()}
+        return Imputed(imputed.Y, {"imputer": self.options(), "counts": counts, **imputed.details})
+
+    def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+        raise TypeError(f"{type(self).__name__} has no way to impute")
+
+
+class Pairs(NamedTuple):
+    """All (group, label) pairs whose group has members, label by label, in the form that numba accepts.
+
+    Pair p belongs to label k where ``of_label[k] <= p < of_label[k + 1]``; the members of its group are
+    ``members[first[p] : first[p] + size[p]]``, in ascending order. Its count is at most its size.
+    """
+
+    of_label: Int64
+    first: Int64
+    size: Int64
+    count: Int64
+    members: Int32
+
+    @classmethod
+    def of(cls, groups: Groups) -> Pairs:
+        sizes = groups.sizes
+        group = row_ids(groups.labels)
+        kept = np.flatnonzero(sizes[group] > 0)
+        kept = kept[np.argsort(groups.labels.indices[kept], kind="stable")]
+        per_label = np.bincount(groups.labels.indices[kept], minlength=groups.n_labels)
+        group = group[kept]
+        return cls(
+            np.concatenate([[0], np.cumsum(per_label)]),
+            groups.members.indptr[group].astype(np.int64),
+            sizes[group],
+            np.minimum(groups.labels.data[kept].astype(np.int64), sizes[group]),
+            np.ascontiguousarray(groups.members.indices, np.int32),
+        )
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.of_label) - 1
+
+    def candidates(self) -> Int64:
+        """Offsets (pairs + 1) of each pair's members when all are written one after the other."""
+        return np.concatenate([[0], np.cumsum(self.size)])
+
+    def label_of_pair(self) -> Int64:
+        return np.repeat(np.arange(self.n_labels), np.diff(self.of_label))
+
+
+def row_ids(matrix: CSR) -> Int64:
+    """The row of every stored entry."""
+    ids: Int64 = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    return ids
+
+
+def rows_and_labels(
+    rows: npt.NDArray[np.integer], labels: npt.NDArray[np.integer], confidence: npt.NDArray[Any], shape: tuple[int, int]
+) -> CSR:
+    """CSR of imputed positives; where overlapping groups agree on one, the greater confidence counts."""
+    order = np.lexsort((-confidence, labels, rows))
+    rows, labels, confidence = rows[order], labels[order], confidence[order]
+    new = np.ones(len(rows), bool)
+    new[1:] = (rows[1:] != rows[:-1]) | (labels[1:] != labels[:-1])
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows[new], minlength=shape[0]))])
+    return csr(confidence[new], labels[new], indptr, shape[1])
+
+
+def quality_against_truth(imputed: Imputed, truth: CSR, n_bins: int = 10) -> dict[str, float]:
+    """How far an imputation can be trusted, where the true labels (CSR n x L) are known.
+
+    Returns
+    -------
+    precision, recall : shares of the imputed positives that are true, and of the true ones that were imputed.
+    expected_recall : confidence mass on true positives, as a share of them.
+    calibration_error : mean over positives of \\|confidence - share of true ones\\| in `n_bins` bins of equal width.
+    """
+    true = binary_csr(truth.indices, truth.indptr, truth.shape[1])
+    claimed = binary_csr(imputed.Y.indices, imputed.Y.indptr, truth.shape[1])
+    hits = imputed.Y.multiply(true).tocsr()
+    n_hits, n_claimed, n_true = hits.nnz, claimed.nnz, true.nnz
+    bins = np.minimum((imputed.Y.data * n_bins).astype(np.int64), n_bins - 1)
+    hit_bins = np.minimum((hits.data * n_bins).astype(np.int64), n_bins - 1)
+    gap = np.bincount(bins, imputed.Y.data, n_bins) - np.bincount(hit_bins, minlength=n_bins)
+    return {
+        "precision": n_hits / n_claimed if n_claimed else 0.0,
+        "recall": n_hits / n_true if n_true else 0.0,
+        "expected_recall": float(hits.data.sum(dtype=np.float64)) / n_true if n_true else 0.0,
+        "calibration_error": float(np.abs(gap).sum()) / n_claimed if n_claimed else 0.0,
+    }
+
+
+def column_means(X: CSR) -> Float64:
+    """Mean row (d,)."""
+    return np.bincount(X.indices, X.data, X.shape[1]) / max(X.shape[0], 1)

@@ -1,0 +1,31 @@
+"""No assignment: every member carries every label of its group."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from xcore.components import Report
+from xcore.grouping import Groups
+from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels
+from xcore.matrices import CSR
+
+
+class Baseline(Imputer):
+    """Every member gets every label of its group, with the share of members that carry it as confidence.
+
+    This is the product Y1 Y2 of Shen et al. (2020), Section 3. The share is exact where counts are known, and a lower
+    bound where they are not. Cost and memory O(sum over groups of members times labels).
+    """
+
+    kind: Literal["baseline"] = "baseline"
+
+    def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+        pairs = Pairs.of(groups)
+        position = np.arange(pairs.size.sum()) - np.repeat(pairs.candidates()[:-1], pairs.size)
+        rows = pairs.members[np.repeat(pairs.first, pairs.size) + position]
+        labels = np.repeat(pairs.label_of_pair(), pairs.size)
+        share = np.repeat(pairs.count / pairs.size, pairs.size)
+        report(1, 1)
+        return Imputed(rows_and_labels(rows, labels, share, (groups.n_rows, groups.n_labels)))

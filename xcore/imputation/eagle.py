@@ -1,0 +1,203 @@
+"""EAGLE: a label goes to the member of the group that lies nearest to the label's embedding."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numba
+import numpy as np
+from pydantic import Field
+
+from xcore.components import Report
+from xcore.grouping import Groups
+from xcore.imputation.base import Imputed, Imputer, Pairs, column_means, rows_and_labels
+from xcore.kernels import SparseRows, even_blocks, over_blocks
+from xcore.matrices import CSR, Float64, Int32, Int64, normalise_rows
+
+_BLOCKS = 64
+_ZERO = 1e-12
+
+
+class Eagle(Imputer):
+    """Shen et al., "Extreme Multi-label Classification from Aggregated Labels" (ICML 2020), Algorithms 1 and 2.
+
+    The embedding e of a label climbs ``F(e) = sum_j c_j max_{i in N_j} <x_i, e>`` over the unit sphere, from the
+    direction of the sum of all candidates: ``e <- Proj(e + step Proj(sum_j c_j x_argmax(j)))``. Groups count as often
+    as their multiplicity c_j. In an update all members tied at a group's maximum count; the assignment goes to the
+    first. Where the sum of the candidates vanishes, e starts at one of them, drawn at random. Labels that occur in
+    exactly the same groups get the same embedding: the method cannot tell them apart.
+
+    Neither e nor the l x d matrix of embeddings is ever formed. With s the sum of the selected rows, the inner products
+    of candidates with e follow from those with s, which change only when the selection does; and once e and s select
+    the same members, so does every later iterate, and the label is done.
+
+    Cost O(T nnz of the candidates), summed over labels: O(n g nnz(row) T labels(row)); memory O(nnz(X) + nnz(Y2) + d)
+    a thread.
+    """
+
+    kind: Literal["eagle"] = "eagle"
+    iterations: int = Field(20, ge=0, le=10_000, description="Steps for each label (T); 0 is EAGLE-0.")
+    step: float = Field(0.1, gt=0, le=1e6, description="Length of a step (lambda).")
+    assign: Literal["one", "top_m"] = Field(
+        "one", description="one: one member of each group; top_m: as many members as the group counts."
+    )
+    centre: bool = Field(
+        False, description="Subtract the mean row first, so that what all rows share does not attract the embeddings."
+    )
+
+    def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+        pairs, rows = Pairs.of(groups), normalise_rows(X)
+        mean = column_means(rows) if self.centre else np.zeros(X.shape[1])
+        centre = _Centre(mean, rows @ mean, float(mean @ mean))
+        starts = rng.random(groups.n_labels)
+        n_assigned = pairs.count if self.assign == "top_m" else np.ones_like(pairs.count)
+        slots = np.concatenate([[0], np.cumsum(n_assigned)])
+        chosen = np.empty(slots[-1], np.int32)
+        work = np.diff(pairs.candidates()[pairs.of_label])
+        blocks = even_blocks(work, _BLOCKS)
+        done = 0
+
+        def assign(block: range) -> int:
+            nonlocal done
+            options = (self.iterations, self.step)
+            steps = _assign_labels(SparseRows.of(rows), pairs, centre, starts, (block.start, block.stop), options, slots, chosen)
+            done += 1
+            report(done, len(blocks))
+            return int(steps)
+
+        steps = sum(over_blocks(assign, blocks))
+        labels = np.repeat(pairs.label_of_pair(), n_assigned)
+        Y = rows_and_labels(chosen, labels, np.ones(len(chosen)), (groups.n_rows, groups.n_labels))
+        n_used = int((np.diff(pairs.of_label) > 0).sum())
+        return Imputed(Y, {"mean_iterations": steps / max(n_used, 1)})
+
+
+class _Centre(NamedTuple):
+    """The mean row, its inner product with every row, and with itself; all zero where nothing is subtracted."""
+
+    mean: Float64
+    with_row: Float64
+    with_itself: float
+
+
+@numba.njit(cache=True, nogil=True)
+def _assign_labels(X, pairs, centre, starts, labels, options, slots, chosen):
+    """Write the rows assigned to the pairs of ``labels[0] <= k < labels[1]``; returns the steps taken.
+
+    Pair p fills ``chosen[slots[p] : slots[p + 1]]``, best member first.
+    """
+    iterations, step = options
+    scratch = np.zeros(len(centre.mean))
+    steps = 0
+    for label in range(labels[0], labels[1]):
+        first_pair, end_pair = pairs.of_label[label], pairs.of_label[label + 1]
+        if first_pair == end_pair:
+            continue
+        size, count = pairs.size[first_pair:end_pair], pairs.count[first_pair:end_pair]
+        candidates, weights = _candidates(pairs, first_pair, end_pair)
+        e, e_mean, _ = _along(X, centre, candidates, weights, scratch)
+        if len(e) == 0:
+            # The sum of all candidates vanishes: any one of them breaks the symmetry.
+            only = np.zeros(len(candidates))
+            only[int(starts[label] * len(candidates))] = 1.0
+            e, e_mean, _ = _along(X, centre, candidates, only, scratch)
+        if len(e) == 0:
+            e = np.zeros(len(candidates))
+        steps += _climb(X, centre, candidates, size, count, e, e_mean, iterations, step, scratch)
+        start = 0
+        for position in range(end_pair - first_pair):
+            stop = start + size[position]
+            slot, n_slots = slots[first_pair + position], slots[first_pair + position + 1] - slots[first_pair + position]
+            if n_slots == 1:
+                chosen[slot] = candidates[start + np.argmax(e[start:stop])]
+            else:
+                best = np.argsort(-e[start:stop], kind="mergesort")[:n_slots]
+                chosen[slot : slot + n_slots] = candidates[start + best]
+            start = stop
+    return steps
+
+
+@numba.njit(cache=True, nogil=True)
+def _candidates(pairs, first_pair, end_pair):
+    """Members of all groups of a label one after the other, and the multiplicity of their groups."""
+    total = np.sum(pairs.size[first_pair:end_pair])
+    rows, weights = np.empty(total, np.int32), np.empty(total)
+    start = 0
+    for pair in range(first_pair, end_pair):
+        stop = start + pairs.size[pair]
+        rows[start:stop] = pairs.members[pairs.first[pair] : pairs.first[pair] + pairs.size[pair]]
+        weights[start:stop] = pairs.count[pair]
+        start = stop
+    return rows, weights
+
+
+@numba.njit(cache=True, nogil=True)
+def _climb(X, centre, candidates, size, count, e, e_mean, iterations, step, scratch):
+    """Move the inner products `e` of the candidates with the embedding up to `iterations` steps; returns the steps."""
+    selected, previous = np.zeros(len(e)), np.zeros(len(e))
+    s, s_mean, norm = np.zeros(0), 0.0, 0.0
+    for iteration in range(iterations):
+        _select(e, size, count, selected)
+        if iteration == 0 or np.any(selected != previous):
+            s, s_mean, norm = _along(X, centre, candidates, selected, scratch)
+            if len(s) == 0:
+                return iteration
+            previous[:] = selected
+            _select(s, size, count, selected)
+            if np.all(selected == previous):
+                # Then a e + b s selects the same members for all a, b >= 0.
+                return iteration
+        along = (np.sum(previous * e) - np.sum(previous) * e_mean) / norm
+        length = np.sqrt(1.0 + 2.0 * step * along + step * step)
+        if length < 1e-9:
+            return iteration
+        for position in range(len(e)):
+            e[position] = (e[position] + step * s[position]) / length
+        e_mean = (e_mean + step * s_mean) / length
+    return iterations
+
+
+@numba.njit(cache=True, nogil=True)
+def _select(scores, size, count, selected):
+    """Multiplicity of the group at every member that attains the group's maximum, else 0."""
+    start = 0
+    for group in range(len(size)):
+        stop = start + size[group]
+        best = np.max(scores[start:stop])
+        for position in range(start, stop):
+            selected[position] = count[group] if scores[position] == best else 0.0
+        start = stop
+
+
+@numba.njit(cache=True, nogil=True)
+def _along(X, centre, rows, weights, scratch):
+    """Inner products of `rows` and of the mean row with the unit vector s along the weighted sum of centred rows.
+
+    Returns also the length of the sum; no inner products where it is 0. `scratch` (d,) is zero before and after.
+    """
+    weight, with_mean = 0.0, 0.0
+    for position in range(len(rows)):
+        if weights[position] != 0.0:
+            row = rows[position]
+            weight += weights[position]
+            with_mean += weights[position] * centre.with_row[row]
+            for entry in range(X.indptr[row], X.indptr[row + 1]):
+                scratch[X.indices[entry]] += weights[position] * X.data[entry]
+    products = np.empty(len(rows))
+    square = 0.0
+    for position in range(len(rows)):
+        row, dot = rows[position], 0.0
+        for entry in range(X.indptr[row], X.indptr[row + 1]):
+            dot += X.data[entry] * scratch[X.indices[entry]]
+        products[position] = dot - weight * centre.with_row[row]
+        square += weights[position] * dot
+    square += weight * (weight * centre.with_itself - 2.0 * with_mean)
+    for position in range(len(rows)):
+        if weights[position] != 0.0:
+            row = rows[position]
+            for entry in range(X.indptr[row], X.indptr[row + 1]):
+                scratch[X.indices[entry]] = 0.0
+    norm = np.sqrt(max(square, 0.0))
+    if norm < 1e-12:
+        return products[:0], 0.0, 0.0
+    return products / norm, (with_mean - weight * centre.with_itself) / norm, norm

@@ -1,0 +1,93 @@
+"""Who of a group carries a label, given how many do: exact posteriors of independent coins with a known sum."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from xcore.matrices import Float64
+
+_EXACT_UP_TO = 32
+_TINY = 1e-280
+
+
+@numba.njit(cache=True, nogil=True)
+def given_count(log_odds: Float64, count: int, posterior: Float64) -> None:
+    """P(coin i shows heads | `count` of the N coins do), from the log odds of each (N,) into `posterior` (N,).
+
+    One head: the softmax. More: the conditional Bernoulli distribution, by forward and backward convolution in
+    O(N count). Above 32 heads the coins are shifted by one common log odds until they expect `count` heads, which is
+    the limit for many coins. The posteriors add up to `count`, and none exceeds 1.
+    """
+    n = len(log_odds)
+    if count >= n:
+        posterior[:] = 1.0
+    elif count == 1:
+        posterior[:] = np.exp(log_odds - np.max(log_odds))
+        posterior /= np.sum(posterior)
+    else:
+        _shifted(log_odds, count, posterior)
+        if count <= _EXACT_UP_TO:
+            _condition_on_sum(posterior, count)
+
+
+@numba.njit(cache=True, nogil=True)
+def given_some(log_odds: Float64, posterior: Float64) -> None:
+    """P(coin i shows heads | at least one of the N does), from absolute log odds; cost O(N)."""
+    none = 0.0
+    for i in range(len(log_odds)):
+        posterior[i] = 1.0 / (1.0 + np.exp(-log_odds[i]))
+        none -= np.log1p(np.exp(min(log_odds[i], 500.0)))
+    some = -np.expm1(none)
+    if some < 1e-9:
+        # Nobody is likely: then exactly one shows heads, up to terms of second order.
+        given_count(log_odds, 1, posterior)
+    else:
+        for i in range(len(log_odds)):
+            posterior[i] = min(posterior[i] / some, 1.0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _shifted(log_odds: Float64, count: int, probability: Float64) -> None:
+    """Probabilities of coins whose log odds moved together until they expect `count` heads (bisection)."""
+    low, high = -np.max(log_odds) - 30.0, -np.min(log_odds) + 30.0
+    for _ in range(60):
+        shift = 0.5 * (low + high)
+        expected = 0.0
+        for i in range(len(log_odds)):
+            probability[i] = 1.0 / (1.0 + np.exp(-(log_odds[i] + shift)))
+            expected += probability[i]
+        if abs(expected - count) < 1e-9 * count:
+            break
+        if expected > count:
+            high = shift
+        else:
+            low = shift
+
+
+@numba.njit(cache=True, nogil=True)
+def _condition_on_sum(probability: Float64, count: int) -> None:
+    """Replace P(i) by P(i | the sum is `count`), in place.
+
+    `before[i, c]` is the chance of c heads among coins 0..i-1, `after` the same for the coins from i on.
+    """
+    n = len(probability)
+    before, after = np.zeros((n + 1, count + 1)), np.zeros(count + 1)
+    before[0, 0] = 1.0
+    for i in range(n):
+        p = probability[i]
+        before[i + 1, 0] = before[i, 0] * (1.0 - p)
+        for c in range(1, count + 1):
+            before[i + 1, c] = before[i, c] * (1.0 - p) + before[i, c - 1] * p
+    total = before[n, count]
+    if total < _TINY:
+        return
+    after[0] = 1.0
+    for i in range(n - 1, -1, -1):
+        p, joint = probability[i], 0.0
+        for c in range(count):
+            joint += before[i, c] * after[count - 1 - c]
+        for c in range(count, 0, -1):
+            after[c] = after[c] * (1.0 - p) + after[c - 1] * p
+        after[0] *= 1.0 - p
+        probability[i] = min(p * joint / total, 1.0)

@@ -1,0 +1,161 @@
+"""Omikuji, the Rust implementation of Parabel and Bonsai, to compare `xcore.models.parabel` with (an optional extra)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Literal, Self
+
+import numba
+import numpy as np
+from pydantic import Field
+
+from xcore.components import Report
+from xcore.errors import ConfigError, EyrieError
+from xcore.matrices import CSR, NO_LABEL, TopK
+from xcore.models.base import Model, TrainingData
+
+# The library reports to stderr from its own threads, past Python: a process of its own keeps our stderr clean.
+TRAINING_SCRIPT = """
+import json, sys
+import omikuji
+data, forest, options, n_threads = sys.argv[1:]
+parameters = omikuji.Model.default_hyper_param()
+for name, value in json.loads(options).items():
+    setattr(parameters, name, value)
+omikuji.Model.train_on_data(data, parameters, int(n_threads)).save(forest)
+"""
+
+
+class Omikuji(Model):
+    """Label tree of the omikuji library: balanced 2-means is Parabel, unbalanced and wider is Bonsai.
+
+    Notes
+    -----
+    The library takes no seed, so two trainings differ. It reads its training rows from a text file (about 15 bytes a
+    non-zero), and predicts row by row. It knows no weights: each positive is kept with its weight as probability.
+    It adds up its trees in the order in which the file system lists them, so a saved model's scores may differ in
+    their last bit.
+    """
+
+    deterministic: ClassVar[bool] = False
+
+    kind: Literal["omikuji"] = "omikuji"
+    n_trees: int = Field(3, ge=1, le=100, title="Trees", description="Trees of different random starts, averaged.")
+    arity: int = Field(2, ge=2, description="Clusters into which a node's labels are split.")
+    balanced: bool = Field(True, description="Split into clusters of equal size.")
+    leaf_size: int = Field(100, ge=2, description="Nodes with fewer labels are not split.")
+    max_depth: int = Field(20, ge=1, description="Most levels of a tree.")
+    collapse_levels: int = Field(0, ge=0, description="Levels to merge into one after each kept one; 0 merges none.")
+    loss: Literal["squared_hinge", "logistic"] = Field("squared_hinge", description="Loss of the linear classifiers.")
+    cost: float = Field(1.0, gt=0, description="Weight of the loss against the squared length of the weights (C).")
+    tolerance: float = Field(0.1, gt=0, description="Stopping tolerance of the classifiers.")
+    max_passes: int = Field(20, ge=1, description="Most passes over a node's rows.")
+    prune_below: float = Field(0.1, ge=0, description="Weights of smaller absolute value are not kept.")
+    beam: int = Field(10, ge=1, description="Nodes of each level that a prediction follows.")
+
+    def fit(self, data: TrainingData, rng: np.random.Generator, report: Report) -> FittedOmikuji:
+        """Write the rows to a file and train on it in a process of its own, with numba's number of threads."""
+        _library()
+        kept = rng.random(len(data.Y.data)) < data.Y.data
+        with TemporaryDirectory() as folder:
+            rows, forest = Path(folder) / "rows.txt", Path(folder) / "forest"
+            _write_rows(data.X, data.Y, kept, rows)
+            words = [str(rows), str(forest), json.dumps(self._parameters()), str(numba.get_num_threads())]
+            done = subprocess.run(
+                [sys.executable, "-c", TRAINING_SCRIPT, *words], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                raise EyrieError(f"omikuji failed to train (exit code {done.returncode}): {done.stderr[-2000:]}")
+            model = _library().Model.load(str(forest))
+        report(1, 1)
+        return FittedOmikuji(model, data.X.shape[1], data.Y.shape[1], self.beam)
+
+    def _parameters(self) -> dict[str, Any]:
+        library = _library()
+        loss = library.LossType.LOG if self.loss == "logistic" else library.LossType.HINGE
+        return {
+            "n_trees": self.n_trees,
+            "cluster_k": self.arity,
+            "cluster_balanced": self.balanced,
+            "min_branch_size": self.leaf_size,
+            "max_depth": self.max_depth,
+            "collapse_every_n_layers": self.collapse_levels,
+            "linear_loss_type": loss.value,
+            "linear_c": self.cost,
+            "linear_eps": self.tolerance,
+            "linear_max_iter": self.max_passes,
+            "linear_weight_threshold": self.prune_below,
+        }
+
+    @classmethod
+    def load(cls, directory: Path) -> FittedOmikuji:
+        """Open a model that `FittedOmikuji.save` wrote."""
+        return FittedOmikuji.load(directory)
+
+
+@dataclass
+class FittedOmikuji:
+    """A forest held by the library."""
+
+    model: Any  # omikuji.Model
+    n_features: int
+    n_labels: int
+    beam: int
+
+    def predict_topk(self, X: CSR, k: int) -> TopK:
+        """The k best labels of each row, one row after another; equal scores by ascending label."""
+        if X.shape[1] != self.n_features:
+            raise ConfigError(f"this model was trained on {self.n_features} features, got rows with {X.shape[1]}")
+        if k < 1:
+            raise ConfigError(f"k must be at least 1, got {k}")
+        top = TopK(np.full((X.shape[0], k), NO_LABEL, np.int32), np.full((X.shape[0], k), -np.inf, np.float32))
+        for i in range(X.shape[0]):
+            part = slice(X.indptr[i], X.indptr[i + 1])
+            pairs = zip(X.indices[part].tolist(), X.data[part].tolist(), strict=True)
+            best = sorted(self.model.predict(pairs, self.beam, k), key=lambda pair: (-pair[1], pair[0]))
+            for place, (label, score) in enumerate(best):
+                top.labels[i, place], top.scores[i, place] = label, score
+        return top
+
+    def save(self, directory: Path) -> None:
+        """Write the library's files to ``forest/`` (JSON and CBOR), and ``model.json``."""
+        self.model.save(str(directory / "forest"))
+        numbers = {"n_features": self.n_features, "n_labels": self.n_labels, "beam": self.beam}
+        (directory / "model.json").write_text(json.dumps({"kind": "omikuji"} | numbers, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Read what `save` wrote."""
+        numbers = json.loads((directory / "model.json").read_text())
+        del numbers["kind"]
+        return cls(_library().Model.load(str(directory / "forest")), **numbers)
+
+
+def _library() -> Any:
+    try:
+        import omikuji
+    except ImportError as error:
+        raise ConfigError(
+            "kind: omikuji needs the omikuji library, which is not installed. "
+            "Install it with pip install 'eyrie[omikuji]', or use kind: parabel"
+        ) from error
+    return omikuji
+
+
+def _write_rows(X: CSR, Y: CSR, kept: Any, path: Path) -> None:
+    """The text format of the extreme classification repository: sizes, then ``label,label column:value ...`` a row."""
+    with path.open("w") as file:
+        file.write(f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n")
+        for i in range(X.shape[0]):
+            own = slice(Y.indptr[i], Y.indptr[i + 1])
+            labels = ",".join(map(str, Y.indices[own][kept[own]].tolist()))
+            part = slice(X.indptr[i], X.indptr[i + 1])
+            pairs = zip(X.indices[part].tolist(), X.data[part].tolist(), strict=True)
+            # The library refuses a row without features.
+            features = " ".join(f"{column}:{value:.9g}" for column, value in pairs) or "0:0"
+            file.write(f"{labels} {features}\n")

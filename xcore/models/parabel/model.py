@@ -1,0 +1,222 @@
+"""Options of the linear label tree, and the fitted forest that predicts and saves itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Self
+
+import numba
+import numpy as np
+from pydantic import Field
+
+from xcore.components import Report
+from xcore.errors import ConfigError
+from xcore.kernels import SparseRows, over_blocks
+from xcore.matrices import CSR, NO_LABEL, Float32, Int32, Int64, TopK, csr, open_arrays, row_blocks
+from xcore.models.base import Model, TrainingData
+from xcore.models.parabel.calibration import fit_curves
+from xcore.models.parabel.search import best_labels, search_forest
+from xcore.models.parabel.training import Chunks, Solver, train_forest
+from xcore.models.parabel.tree import Shape, embed_labels, order_labels
+
+BLOCK_SCORES = 2**22  # child scores that one thread holds at a time while predicting
+CALIBRATION_OFFERS = 50
+# Share of its parent's score that a child takes: sigmoid(sharpness * margin). Chosen on held-out rows of EURLEX57K.
+SHARPNESS = {"squared_hinge": 3.0, "logistic": 1.0}
+
+
+class Parabel(Model):
+    """Balanced label tree with linear classifiers (Parabel; wider and flatter trees are Bonsai and XR-Linear).
+
+    Similar labels, by their mean rows, share a branch. A row descends along the few best branches; its score for a
+    label is the product of the shares along the way, averaged over trees.
+
+    Notes
+    -----
+    - A label without a training row is in no tree and is never offered. A row without labels is a negative at the root.
+    - The weight of a positive multiplies its part of the loss; a branch takes the largest weight of its labels.
+    - ``depth=0`` is one-vs-all; ``arity=2, leaf_size=100, n_trees=3`` is the published Parabel.
+    - Features are taken as they are: scale rows to length 1 (as TF-IDF does) for the default cost.
+    - The default shape and passes were chosen on EURLEX57K's dev rows and on held-out training rows of YSO titles.
+    - Cost of training: see `train_forest`. To predict a row with s features costs at most O(beam * arity * depth * s).
+    """
+
+    kind: Literal["parabel"] = "parabel"
+    n_trees: int = Field(1, ge=1, le=100, title="Trees", description="Trees of different random starts, averaged.")
+    arity: int = Field(64, ge=2, le=65536, description="Most branches of a node (all of them if depth is set).")
+    leaf_size: int = Field(100, ge=1, description="Most labels of a last node; levels are added until they fit.")
+    depth: int | None = Field(
+        None, ge=0, le=40, description="Levels of branches above the labels; 0 is one-vs-all, empty follows leaf_size."
+    )
+    loss: Literal["squared_hinge", "logistic"] = Field("squared_hinge", description="Loss of the linear classifiers.")
+    cost: float = Field(1.0, gt=0, description="Weight of the loss against the squared length of the weights (C).")
+    bias: float = Field(1.0, ge=0, description="Value of the constant feature; 0 trains without an intercept.")
+    tolerance: float = Field(0.1, gt=0, description="A classifier stops when its dual gradients lie within this range.")
+    max_passes: int = Field(20, ge=1, description="Most passes over a node's rows.")
+    prune_below: float = Field(0.1, ge=0, description="Weights of smaller absolute value are not kept; 0 keeps all.")
+    beam: int = Field(10, ge=1, description="Nodes of each level that a prediction follows.")
+    calibrate: Literal["none", "platt"] = Field(
+        "none", description="platt: scores are probabilities, fitted on held-out rows by a second, smaller training."
+    )
+    calibration_share: float = Field(
+        0.1, gt=0, le=0.5, description="Share of the rows held out to fit probabilities; the final model uses all rows."
+    )
+
+    def fit(self, data: TrainingData, rng: np.random.Generator, report: Report) -> FittedParabel:
+        """Cluster the labels, train all classifiers, and fit probabilities if asked to."""
+        if self.calibrate == "none":
+            return self._fit_forest(data, rng, _Progress(report, 0, 1))
+        X, Y = _canonical(data.X), _canonical(data.Y)
+        shuffled = rng.permutation(X.shape[0])
+        n_held = max(1, round(self.calibration_share * X.shape[0]))
+        held, rest = np.sort(shuffled[:n_held]), np.sort(shuffled[n_held:])
+        if not Y[rest].nnz:
+            raise ConfigError(
+                f"calibrate: platt holds out {n_held} of {X.shape[0]} rows, and no label is left in the others. "
+                "Give more rows, lower calibration_share, or set calibrate: none"
+            )
+        partial = self._fit_forest(TrainingData(X[rest], Y[rest]), rng, _Progress(report, 0, 2))
+        curves = fit_curves(partial.predict_topk(X[held], CALIBRATION_OFFERS), Y[held])
+        whole = self._fit_forest(TrainingData(X, Y), rng, _Progress(report, 1, 2))
+        return replace(whole, slopes=curves[0], offsets=curves[1])
+
+    def _fit_forest(self, data: TrainingData, rng: np.random.Generator, progress: _Progress) -> FittedParabel:
+        X, Y = _canonical(data.X), _canonical(data.Y)
+        seen = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1])).astype(np.int32)
+        if not len(seen):
+            raise ConfigError(
+                f"none of the {Y.shape[0]} training rows has a label: parabel needs at least one positive"
+            )
+        by_label = _canonical(Y.T.tocsr())
+        positives = _canonical(by_label[seen])
+        shape = Shape.of(len(seen), self.arity, self.leaf_size, self.depth)
+        embeddings = embed_labels(X, positives) if shape.depth else None
+        orders = np.empty((self.n_trees, len(seen)), np.int32)
+        for tree in range(self.n_trees):
+            orders[tree] = order_labels(embeddings, shape, rng) if embeddings is not None else np.arange(len(seen))
+        seeds = rng.integers(0, 2**63, (self.n_trees, shape.n_nodes), dtype=np.uint64)
+        del embeddings
+        solver = Solver(self.loss, self.cost, self.bias, self.tolerance, self.max_passes, self.prune_below)
+        chunks = train_forest(X, positives, orders, shape, solver, seeds, progress)
+        return FittedParabel(
+            X.shape[1], Y.shape[1], shape.arity, shape.depth, self.beam, SHARPNESS[self.loss], seen[orders], chunks
+        )
+
+    @classmethod
+    def load(cls, directory: Path) -> FittedParabel:
+        """Open a model that `FittedParabel.save` wrote."""
+        return FittedParabel.load(directory)
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """Reports the tasks of one of several trainings as steps of the whole."""
+
+    report: Report
+    training: int
+    n_trainings: int
+
+    def __call__(self, step: int, total: int) -> None:
+        self.report(self.training * total + step, self.n_trainings * total)
+
+
+def _canonical(matrix: CSR) -> CSR:
+    """The same matrix with ascending, unrepeated column ids and the types of `csr`; copied only where it must be."""
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    return csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
+
+
+def _no_curve() -> Float32:
+    return np.empty(0, np.float32)
+
+
+@dataclass
+class FittedParabel:
+    """A trained forest.
+
+    Attributes
+    ----------
+    arity, depth : int
+        Shape of every tree.
+    beam : int
+        Nodes of each level that a prediction follows.
+    sharpness : float
+        A child with margin ``m`` takes the share ``sigmoid(sharpness * m)`` of its parent's score.
+    orders : int32 (n_trees, m)
+        The m labels seen in training, in the order of each tree's leaves.
+    chunks : Chunks
+        Weights of the classifiers.
+    slopes, offsets : float32 (n_labels,), or empty
+        Curves of `fit_curves`.
+    """
+
+    n_features: int
+    n_labels: int
+    arity: int
+    depth: int
+    beam: int
+    sharpness: float
+    orders: Int32
+    chunks: Chunks
+    slopes: Float32 = field(default_factory=_no_curve)
+    offsets: Float32 = field(default_factory=_no_curve)
+
+    def predict_topk(self, X: CSR, k: int) -> TopK:
+        """The k best labels of each row, with scores in [0, 1]; equal scores by ascending label.
+
+        At most the labels of `beam` last nodes are offered. Memory is bounded by blocks of rows.
+        """
+        if X.shape[1] != self.n_features:
+            raise ConfigError(f"this model was trained on {self.n_features} features, got rows with {X.shape[1]}")
+        if k < 1:
+            raise ConfigError(f"k must be at least 1, got {k}")
+        rows, (levels, first_children, edges) = SparseRows.of(_canonical(X)), self._layout
+        top = TopK(np.full((X.shape[0], k), NO_LABEL, np.int32), np.full((X.shape[0], k), -np.inf, np.float32))
+
+        def predict(part: slice) -> None:
+            block = rows._replace(indptr=rows.indptr[part.start : part.stop + 1])
+            nodes, found = search_forest(
+                block, self.n_features, levels, first_children, self.chunks, len(self.orders), self.beam, self.sharpness
+            )
+            curves, out = (self.slopes, self.offsets), (top.labels[part], top.scores[part])
+            best_labels(nodes, found, levels[-2], edges, self.orders, self.n_labels, *curves, *out)
+
+        over_blocks(predict, row_blocks(X.shape[0], self._block_rows(X.shape[0])))
+        return top
+
+    @cached_property
+    def _layout(self) -> tuple[Int64, Int64, Int64]:
+        """First node of each level, first classifier of each node, first label place of each last node."""
+        shape = Shape(self.orders.shape[1], self.arity, self.depth)
+        return shape.level_starts(), shape.child_starts(), shape.bounds(shape.depth)
+
+    def _block_rows(self, n: int) -> int:
+        """Rows of a block: few enough for the memory, and as many blocks as threads."""
+        n_leaves = self.arity**self.depth
+        held, widest = min(self.beam, n_leaves), max(self.arity, -(-self.orders.shape[1] // n_leaves))
+        room = BLOCK_SCORES // (len(self.orders) * held * widest)
+        return int(max(1, min(room, -(-n // numba.get_num_threads()))))
+
+    def save(self, directory: Path) -> None:
+        """Write ``weights.safetensors`` and ``model.json``."""
+        from safetensors.numpy import save_file
+
+        arrays = self.chunks._asdict() | {"orders": self.orders, "slopes": self.slopes, "offsets": self.offsets}
+        save_file(arrays, directory / "weights.safetensors")
+        names = ("n_features", "n_labels", "arity", "depth", "beam", "sharpness")
+        numbers = {name: getattr(self, name) for name in names}
+        (directory / "model.json").write_text(json.dumps({"kind": "parabel"} | numbers, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Map what `save` wrote into memory; nothing is read before it is used."""
+        arrays = open_arrays(directory / "weights.safetensors")
+        numbers = json.loads((directory / "model.json").read_text())
+        del numbers["kind"]
+        orders, slopes, offsets = (arrays.pop(name) for name in ("orders", "slopes", "offsets"))
+        return cls(orders=orders, chunks=Chunks(**arrays), slopes=slopes, offsets=offsets, **numbers)

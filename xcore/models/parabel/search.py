@@ -1,0 +1,272 @@
+"""Beam search for the best labels of a block of rows, one level of the tree after another, all rows together."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from xcore.kernels import SparseRows
+from xcore.matrices import NO_LABEL, Float32, Int32, Int64
+from xcore.models.parabel.calibration import SMALLEST_SCORE
+from xcore.models.parabel.training import Chunks
+
+_NO_ITEM = np.int32(2**31 - 1)
+_WORST = np.float32(-np.inf)
+
+
+@numba.njit(cache=True, nogil=True)
+def search_forest(
+    rows: SparseRows,
+    d: int,
+    levels: Int64,
+    first_children: Int64,
+    chunks: Chunks,
+    n_trees: int,
+    beam: int,
+    sharpness: float,
+) -> tuple[Int32, Float32]:
+    """Follow the `beam` best nodes of each level down every tree.
+
+    Parameters
+    ----------
+    rows : CSR (n, d)
+        Columns ascend within a row.
+    levels, first_children : int64
+        `Shape.level_starts` and `Shape.child_starts`.
+    sharpness : float
+        A child with margin ``m`` takes the share ``sigmoid(sharpness * m)`` of its parent's score.
+
+    Returns
+    -------
+    nodes : int32 (n_trees, n, held)
+        The leaf nodes reached by each row, ``held <= beam``.
+    scores : float32 (n_trees, n, held, widest leaf)
+        The logarithm of the score of each of their labels.
+    """
+    nodes, scores = _search_tree(rows, d, levels, first_children, chunks, 0, beam, sharpness)
+    all_nodes, all_scores = np.empty((n_trees, *nodes.shape), np.int32), np.empty((n_trees, *scores.shape), np.float32)
+    all_nodes[0], all_scores[0] = nodes, scores
+    for tree in range(1, n_trees):
+        all_nodes[tree], all_scores[tree] = _search_tree(rows, d, levels, first_children, chunks, tree, beam, sharpness)
+    return all_nodes, all_scores
+
+
+@numba.njit(cache=True, nogil=True)
+def _search_tree(
+    rows: SparseRows,
+    d: int,
+    levels: Int64,
+    first_children: Int64,
+    chunks: Chunks,
+    tree: int,
+    beam: int,
+    sharpness: float,
+) -> tuple[Int32, Float32]:
+    nodes, scores = np.zeros((len(rows.indptr) - 1, 1), np.int32), np.zeros((len(rows.indptr) - 1, 1), np.float32)
+    table = np.empty(0, np.int32)
+    for level in range(len(levels) - 1):
+        low, high = levels[level], levels[level + 1]
+        held, width = nodes.shape[1], np.max(np.diff(first_children[low : high + 1]))
+        found = np.full((len(nodes), held, width), _WORST)
+        group_starts, pairs = _group_by_node(nodes, low, high)
+        for node in range(low, high):
+            pairs_here = pairs[group_starts[node - low] : group_starts[node - low + 1]]
+            if len(pairs_here):
+                at, first = tree * levels[-1] + node, tree * first_children[-1] + first_children[node]
+                n_children = first_children[node + 1] - first_children[node]
+                table = _add_margins(rows, d, pairs_here, held, chunks, at, first, n_children, table, found)
+        for row in range(len(nodes)):
+            for slot in range(held):
+                for c in range(width):
+                    found[row, slot, c] = scores[row, slot] + _log_sigmoid(sharpness * found[row, slot, c])
+        if high == levels[-1]:
+            break
+        nodes, scores = _narrow(nodes, found, low, high, min(beam, held * width))
+    return nodes, found
+
+
+@numba.njit(cache=True, nogil=True)
+def _log_sigmoid(x: np.float32) -> np.float32:
+    return np.float32(min(x, np.float32(0)) - np.log1p(np.exp(-abs(x))))
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_margins(
+    rows: SparseRows,
+    d: int,
+    pairs: Int64,
+    held: int,
+    chunks: Chunks,
+    node: int,
+    first: int,
+    n_children: int,
+    table: Int32,
+    found: Float32,
+) -> Int32:
+    """Write ``w_c . x + b_c`` of all children of a node to ``found[row, slot]`` for each pair ``row * held + slot``.
+
+    Returns the `table` (d,) of a feature's line among the node's, made when it is first needed and left all -1.
+    Many rows share one table; few rows find their features by bisection: the same sums in the same order.
+    """
+    begin, end = chunks.node_lines[node], chunks.node_lines[node + 1]
+    features, starts = chunks.features[begin:end], chunks.line_starts[begin + node : end + node + 1]
+    begin, end = chunks.node_entries[node], chunks.node_entries[node + 1]
+    children, weights = chunks.children[begin:end], chunks.weights[begin:end]
+    scales, biases = chunks.scales[first : first + n_children], chunks.biases[first : first + n_children]
+    by_table = _table_pays(rows, pairs, held, len(features))
+    if by_table:
+        table = table if len(table) else np.full(d, -1, np.int32)
+        for line in range(len(features)):
+            table[features[line]] = line
+    for pair in pairs:
+        row, out = pair // held, found[pair // held, pair % held]
+        out[:n_children] = 0
+        line = 0
+        for f in range(rows.indptr[row], rows.indptr[row + 1]):
+            column, value = rows.indices[f], rows.data[f]
+            if by_table:
+                line = table[column]
+            else:
+                line += np.searchsorted(features[line:], column)
+                if line == len(features):
+                    break
+            if line >= 0 and features[line] == column:
+                for e in range(starts[line], starts[line + 1]):
+                    out[children[e]] += value * np.float32(weights[e])
+        for c in range(n_children):
+            out[c] = out[c] * scales[c] + biases[c]
+    if by_table:
+        table[features] = -1
+    return table
+
+
+@numba.njit(cache=True, nogil=True)
+def _table_pays(rows: SparseRows, pairs: Int64, held: int, n_lines: int) -> bool:
+    """Whether the rows have so many features that filling a table of lines costs less than their bisections."""
+    n_features = 0
+    for pair in pairs:
+        n_features += rows.indptr[pair // held + 1] - rows.indptr[pair // held]
+    return n_features * 4 > n_lines
+
+
+@numba.njit(cache=True, nogil=True)
+def _group_by_node(nodes: Int32, low: int, high: int) -> tuple[Int64, Int64]:
+    """Places of the flat `nodes`, grouped by node: where each group starts, and the places."""
+    starts = np.zeros(high - low + 1, np.int64)
+    for node in nodes.flat:
+        starts[node - low + 1] += 1
+    starts = np.cumsum(starts)
+    ends, pairs = starts.copy(), np.empty(nodes.size, np.int64)
+    for pair, node in enumerate(nodes.flat):
+        pairs[ends[node - low]] = pair
+        ends[node - low] += 1
+    return starts, pairs
+
+
+@numba.njit(cache=True, nogil=True)
+def _narrow(nodes: Int32, found: Float32, low: int, high: int, beam: int) -> tuple[Int32, Float32]:
+    """The `beam` best children of each row; child ``c`` of node ``low + j`` is node ``high + j * arity + c``."""
+    n, held, arity = found.shape
+    kept, scores = np.full((n, beam), _NO_ITEM), np.full((n, beam), _WORST)
+    for row in range(n):
+        for slot in range(held):
+            first = high + (nodes[row, slot] - low) * arity
+            for c in range(arity):
+                _offer(scores[row], kept[row], found[row, slot, c], first + c)
+    return kept, scores
+
+
+@numba.njit(cache=True, nogil=True)
+def best_labels(
+    nodes: Int32,
+    found: Float32,
+    first_leaf: int,
+    edges: Int64,
+    orders: Int32,
+    n_labels: int,
+    slopes: Float32,
+    offsets: Float32,
+    labels: Int32,
+    scores: Float32,
+) -> None:
+    """Find the best labels of each row by the mean over trees of ``exp(log-score)``; equal ones by ascending label.
+
+    Parameters
+    ----------
+    nodes, found : (n_trees, n, held) and (n_trees, n, held, width)
+        Of `search_forest`.
+    edges : int64
+        Places of each leaf node's labels in the `orders` (n_trees, seen labels) of label ids.
+    slopes, offsets : float32 (n_labels,) or empty
+        The score becomes ``sigmoid(slope * log(score) + offset)`` of its label.
+    labels, scores : int32, float32 (n, k)
+        The result; ``NO_LABEL`` and ``-inf`` where a row has fewer than k labels.
+    """
+    n_trees, n, held, width = found.shape
+    labels[:], scores[:] = _NO_ITEM, _WORST
+    total = np.full(n_labels if n_trees > 1 else 0, _WORST)
+    touched, sums = np.empty(n_trees * held * width, np.int32), np.empty(n_trees * held * width, np.float32)
+    for row in range(n):
+        n_touched = 0
+        for tree in range(n_trees):
+            for slot in range(held):
+                leaf = nodes[tree, row, slot] - first_leaf
+                for c in range(edges[leaf + 1] - edges[leaf]):
+                    label = orders[tree, edges[leaf] + c]
+                    share = np.float32(np.exp(found[tree, row, slot, c]) / n_trees)
+                    if n_trees > 1 and total[label] >= 0:
+                        total[label] += share
+                        continue
+                    touched[n_touched], sums[n_touched] = label, share
+                    n_touched += 1
+                    if n_trees > 1:
+                        total[label] = share
+        for t in range(n_touched):
+            label = touched[t]
+            score = sums[t] if n_trees == 1 else total[label]
+            if len(slopes):
+                score = np.float32(
+                    1 / (1 + np.exp(-slopes[label] * np.log(max(score, SMALLEST_SCORE)) - offsets[label]))
+                )
+            _offer(scores[row], labels[row], score, label)
+            if n_trees > 1:
+                total[label] = _WORST
+        _best_first(scores[row], labels[row])
+        for place in range(n_touched, labels.shape[1]):
+            labels[row, place] = NO_LABEL
+
+
+@numba.njit(cache=True, nogil=True)
+def _worse(score: float, item: int, than_score: float, than_item: int) -> bool:
+    return score < than_score or (score == than_score and item > than_item)
+
+
+@numba.njit(cache=True, nogil=True)
+def _offer(scores: Float32, items: Int32, score: float, item: int) -> None:
+    """Keep an entry if it beats the worst of a heap, which is the heap's root."""
+    if _worse(scores[0], items[0], score, item):
+        _sift_down(scores, items, len(scores), score, item)
+
+
+@numba.njit(cache=True, nogil=True)
+def _sift_down(scores: Float32, items: Int32, size: int, score: float, item: int) -> None:
+    """Replace the root of a heap of `size` entries."""
+    at = 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and _worse(scores[child + 1], items[child + 1], scores[child], items[child]):
+            child += 1
+        if not _worse(scores[child], items[child], score, item):
+            break
+        scores[at], items[at] = scores[child], items[child]
+        at = child
+    scores[at], items[at] = score, item
+
+
+@numba.njit(cache=True, nogil=True)
+def _best_first(scores: Float32, items: Int32) -> None:
+    """Sort a heap, best first."""
+    for size in range(len(scores) - 1, 0, -1):
+        score, item = scores[size], items[size]
+        scores[size], items[size] = scores[0], items[0]
+        _sift_down(scores, items, size, score, item)
