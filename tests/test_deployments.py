@@ -1,12 +1,13 @@
 """prefect.yaml and the presets: everything that is declared can be run."""
 
 import importlib
-import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from flows.presets import load_params
 from flows.registry import FLOWS
@@ -38,8 +39,11 @@ def test_every_deployment_can_be_imported_and_has_the_parameters_of_its_preset(d
 
 
 def test_pins_agree_with_the_constraints() -> None:
-    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
-    wanted = re.findall(r'"([\w-]+)(?:\[[\w,]+\])?([<>=][^"]*)"', (ROOT / "pyproject.toml").read_text())
-    names = {name.lower().replace("_", "-") for name in pinned}
-    missing = [name for name, _ in wanted if name.lower() not in names and name != "setuptools"]
-    assert missing == []
+    lines = (ROOT / "constraints.txt").read_text().split()
+    pinned = {name.lower(): version for name, version in (line.split("==") for line in lines)}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    for line in [*project["dependencies"], *extras]:
+        requirement = Requirement(line)
+        assert requirement.name.lower() in pinned, line
+        assert requirement.specifier.contains(pinned[requirement.name.lower()]), line

@@ -59,15 +59,17 @@ def draw_study(summary: Path, target: Path) -> None:
 
 
 def draw_simulation(table: Path, target: Path) -> None:
-    """Error of each estimator as a multiple of the oracle's, by the setting that the simulation varies."""
+    """Mean error of each estimator by the setting that is varied: as it is, and as a multiple of the oracle's."""
     frame = pq.read_table(table).to_pandas()
-    figure = _figure((7, 4.5))
-    axes = figure.add_subplot()
-    for estimator, line in frame.groupby("estimator", sort=False):
-        axes.plot(range(len(line)), line["ratio"], label=str(estimator), marker="o")
-    values = list(dict.fromkeys(frame["value"]))
-    axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
-    _finish(axes, "Error against the oracle's", str(frame["setting"].iloc[0]), "ratio")
+    values, setting = list(dict.fromkeys(frame["value"])), str(frame["setting"].iloc[0])
+    figure = _figure((11, 4))
+    panels = {"error_mean": "Mean error", "ratio_to_oracle": "Error as a multiple of the oracle's"}
+    for place, (column, title) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(1, 2, place)
+        for estimator, line in frame.groupby("estimator", sort=False):
+            axes.plot(range(len(line)), line[column], label=str(estimator), marker="o")
+        axes.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+        _finish(axes, title, setting, "")
     figure.savefig(target)
 
 

@@ -20,13 +20,13 @@ from xcore.matrices import Float64, Int64, row_blocks
 
 ESTIMATORS = ("noas", "as", "oracle")
 
-_BLOCK_VALUES = 2**21  # the largest array of a block of repetitions: 16 MB
+_BLOCK_VALUES = 2**16  # the largest array of a block of repetitions: 16 MB
 
 
 def least_squares(X: Float64, Z: Float64) -> Float64:
     """LR of Shen et al. (2020), Eq. 3, ``(X' X)^-1 X' Z``, for a batch: (r, n, d) and (r, n, l) give (r, d, l)."""
     transposed = X.swapaxes(1, 2)
-    return np.linalg.solve(transposed @ X, transposed @ Z)
+    return np.asarray(np.linalg.solve(transposed @ X, transposed @ Z), np.float64)
 
 
 def assign_outputs(X: Float64, Z: Float64, B: Float64) -> Int64:
@@ -50,7 +50,8 @@ def assign_outputs(X: Float64, Z: Float64, B: Float64) -> Int64:
     predicted = (X.reshape(r, m * g, d) @ B).reshape(r, m, g, -1)
     # ||z||^2 is the same for all members.
     residual = np.square(predicted).sum(axis=3)[:, :, None, :] - 2.0 * (Z @ predicted.swapaxes(2, 3))
-    return residual.argmin(axis=3)
+    chosen: Int64 = residual.argmin(axis=3)
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,19 @@ class Estimates:
         r, m, g, d = X.shape
         rows, outputs = X.reshape(r, m * g, d), Z.reshape(r, m * g, -1)
         noas = least_squares(X.sum(axis=2), Z.sum(axis=2))
-        chosen = assign_outputs(X, Z, noas)[..., None]
-        assigned = least_squares(np.take_along_axis(X, chosen, axis=2).reshape(rows.shape), outputs)
-        right = (np.take_along_axis(Z, chosen, axis=2) == Z).all(axis=3)
-        return cls(noas, assigned, least_squares(rows, outputs), right.mean(axis=(1, 2)))
+        chosen = assign_outputs(X, Z, noas)
+        assigned = least_squares(_members(X, chosen), outputs)
+        right = (_members(Z, chosen) == outputs).all(axis=2)
+        return cls(noas, assigned, least_squares(rows, outputs), right.mean(axis=1))
+
+
+def _members(values: Float64, chosen: Int64) -> Float64:
+    """The `chosen` (r, m, k) of each group of `values` (r, m, g, c), as (r, m k, c)."""
+    r, m, g, c = values.shape
+    first = g * np.arange(r * m).reshape(r, m, 1)
+    # Whole rows at once: several times as fast as np.take_along_axis.
+    members: Float64 = np.take(values.reshape(-1, c), (first + chosen).reshape(r, -1), axis=0)
+    return members
 
 
 class Trials(Protocol):
@@ -318,7 +328,7 @@ class _ClassificationTrials:
 
 def _rows_of(prototypes: Float64, source: Int64, deviations: Float64, label_noise: Float64) -> tuple[Float64, Int64]:
     """Rows near the prototypes `source` (r, n), and the label whose prototype, give or take noise, is most similar."""
-    X = np.take_along_axis(prototypes, source[:, :, None], axis=1) + deviations
+    X = _members(prototypes[:, None], source[:, None]) + deviations
     return X, (X @ prototypes.swapaxes(1, 2) + label_noise).argmax(axis=2)
 
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from xcore.plots import draw_curves, draw_deciles, draw_simulation, draw_study
+from xcore.simulation import RegressionSimulation
 from xcore.study import ORACLE, Cell, cells_table, summarise
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -51,16 +51,8 @@ def test_curves_are_drawn(tmp_path: Path) -> None:
     assert is_picture(tmp_path / "c.png")
 
 
-@pytest.mark.parametrize("name", ["as", "noas"])
-def test_a_simulation_is_drawn(tmp_path: Path, name: str) -> None:
-    table = pa.table(
-        {
-            "setting": ["sigma2"] * 4,
-            "value": [0.0, 1.0] * 2,
-            "estimator": [name] * 2 + ["oracle"] * 2,
-            "ratio": [1.0] * 4,
-        }
-    )
-    pq.write_table(table, tmp_path / "t.parquet")
+def test_a_simulation_is_drawn(tmp_path: Path) -> None:
+    simulation = RegressionSimulation(repetitions=2, n_rows=200, sigma2=(0.0, 1.0))
+    pq.write_table(simulation.run(np.random.default_rng(0)), tmp_path / "t.parquet")
     draw_simulation(tmp_path / "t.parquet", tmp_path / "t.png")
     assert is_picture(tmp_path / "t.png")

@@ -1,4 +1,4 @@
-"""Omikuji, the Rust implementation of Parabel and Bonsai, to compare `xcore.models.parabel` with (an optional extra)."""
+"""Omikuji, the Rust implementation of Parabel and Bonsai, to compare our own with (an optional extra)."""
 
 from __future__ import annotations
 

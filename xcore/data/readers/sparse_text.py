@@ -119,7 +119,7 @@ def _value(text: Bytes, at: int, end: int) -> tuple[float, int, bool]:
     sure = whole and mantissa <= EXACT_MANTISSA and -EXACT_POWER <= power <= EXACT_POWER
     if not sure:
         sure = np.float32(value * (1.0 - 2.0**-50)) == np.float32(value * (1.0 + 2.0**-50))
-    return -value if negative else value, at, value <= FLOAT32_MAX
+    return -value if negative else value, at, sure and value <= FLOAT32_MAX
 
 
 @numba.njit(cache=True, nogil=True)

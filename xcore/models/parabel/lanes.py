@@ -26,8 +26,9 @@ LANES = 16
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 
 
-# Made by calls, since numba has no types that a type checker could see a class derive from.
-_LanesType = type("_LanesType", (types.Type,), {})
+# Classes are made by calls because numba is untyped, and a checked class cannot derive from what has no type. With its
+# module's name, kernels in numba's cache find the type again.
+_LanesType = type("_LanesType", (types.Type,), {"__module__": __name__})
 _lanes = _LanesType(f"float32x{LANES}")
 _as_vector = partialmethod(models.PrimitiveModel.__init__, be_type=_VECTOR)
 register_model(_LanesType)(type("_LanesModel", (models.PrimitiveModel,), {"__init__": _as_vector}))
