@@ -101,8 +101,9 @@ def load() -> float:
 
 
 def peak_memory_bytes() -> int:
-    """The largest resident memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The largest resident memory of this program so far; ``getrusage`` would begin with that of its parent."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def cpu_seconds() -> float:

@@ -20,7 +20,7 @@ from xcore.matrices import Float64, Int64, row_blocks
 
 ESTIMATORS = ("noas", "as", "oracle")
 
-_BLOCK_VALUES = 2**16  # the largest array of a block of repetitions: 16 MB
+_BLOCK_VALUES = 2**16  # the largest array of a block of repetitions, half a megabyte: it stays in the cache
 
 
 def least_squares(X: Float64, Z: Float64) -> Float64:
@@ -124,10 +124,12 @@ class Simulation(Component):
                 f"n_rows must be a multiple of group_size, got {self.n_rows} rows in groups of {self.group_size}; "
                 f"the nearest below is {n_groups * self.group_size}"
             )
-        if n_groups < self.n_features:
+        # With fewer, the squared error of least squares on Gaussian sums has no mean to speak of.
+        enough = self.n_features + 2
+        if n_groups < enough:
             raise ValueError(
-                f"the sums of {n_groups} groups do not determine {self.n_features} coefficients; expected "
-                f"n_rows >= group_size * n_features = {self.group_size * self.n_features}, got {self.n_rows}"
+                f"the sums of {n_groups} groups are too few to learn {self.n_features} coefficients; expected "
+                f"n_rows >= group_size * (n_features + 2) = {self.group_size * enough}, got {self.n_rows}"
             )
         return self
 
@@ -147,7 +149,7 @@ class Simulation(Component):
         accuracy = np.empty((len(values), self.repetitions))
         with single_threaded_blas():
             for step, block in enumerate(blocks, start=1):
-                trials = self._draw(block.stop - block.start, rng)
+                trials = self.draw(block.stop - block.start, rng)
                 for i, value in enumerate(values):
                     found = Estimates.of(*trials.data(value))
                     errors[i, :, block] = [trials.error(B) for B in (found.noas, found.assigned, found.oracle)]
@@ -179,8 +181,8 @@ class Simulation(Component):
         """Name and values of what is varied."""
 
     @abstractmethod
-    def _draw(self, n: int, rng: np.random.Generator) -> Trials:
-        """Draw n repetitions."""
+    def draw(self, n: int, rng: np.random.Generator) -> Trials:
+        """Everything random of n repetitions."""
 
     @abstractmethod
     def _values_a_repetition(self) -> int:
@@ -217,7 +219,7 @@ class RegressionSimulation(Simulation):
     def _values_a_repetition(self) -> int:
         return self.n_rows * max(self.n_features, self.n_outputs, self.group_size)
 
-    def _draw(self, n: int, rng: np.random.Generator) -> _RegressionTrials:
+    def draw(self, n: int, rng: np.random.Generator) -> _RegressionTrials:
         n_groups = self.n_rows // self.group_size
         coefficients = rng.standard_normal((n, self.n_features, self.n_outputs))
         return _RegressionTrials(
@@ -254,8 +256,8 @@ class ClassificationSimulation(Simulation):
     and large s makes them pure. The error of a repetition is the share of `n_test` fresh rows, of evenly drawn
     prototypes, whose label is not ``argmax_k <b_k, x>``.
 
-    The more mixed the groups, the more `as` gains on `noas`; in pure groups the two meet, for the outputs of a group
-    then all choose the same member, and 1 row in g is learnt from.
+    Where groups are mixed, `as` errs less than `noas`. In pure groups the two meet, well above the oracle: the outputs
+    of a group then all choose the same member, so that both learn from a single row a group.
 
     Not recoverable from the paper, and chosen here: the estimators, which are those of Eq. 3 on one-hot outputs, as
     Section 5 suggests; the law of the prototypes, which are even on the unit sphere as in the paper's theory (with
@@ -284,7 +286,7 @@ class ClassificationSimulation(Simulation):
         widest = max(self.n_features, self.n_labels, self.group_size)
         return max(self.n_rows, self.n_test) * widest
 
-    def _draw(self, n: int, rng: np.random.Generator) -> _ClassificationTrials:
+    def draw(self, n: int, rng: np.random.Generator) -> _ClassificationTrials:
         def noise(n_rows: int) -> tuple[Float64, Float64]:
             deviations = rng.standard_normal((n, n_rows, self.n_features))
             return self.sigma1 * deviations, self.sigma_noise * rng.standard_normal((n, n_rows, self.n_labels))

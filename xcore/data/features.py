@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from xcore.data.dataset import feature_schema, read_csr
+from xcore.data.writing import RowWriter
 from xcore.matrices import CSR, lists_of_csr
 
 SCHEMA = feature_schema("sparse", 0)
@@ -26,7 +26,7 @@ class FeatureWriter:
         self.rows: dict[str, int] = {}
         self.non_zeros: dict[str, int] = {}
         self._files = ExitStack()
-        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._writers: dict[str, RowWriter] = {}
 
     @property
     def total_rows(self) -> int:
@@ -38,17 +38,16 @@ class FeatureWriter:
     def write(self, split: str, block: CSR) -> None:
         """Add rows (CSR, below 2^31 non-zeros) to a split."""
         if split not in self._writers:
-            writer = pq.ParquetWriter(self.directory / f"{split}.parquet", SCHEMA, compression="zstd")
-            self._writers[split] = self._files.enter_context(writer)
+            self._writers[split] = self._files.enter_context(RowWriter(self.directory / f"{split}.parquet", SCHEMA))
             self.rows[split] = self.non_zeros[split] = 0
-        self._writers[split].write_table(pa.table(list(lists_of_csr(block)), schema=SCHEMA))
+        self._writers[split].write(pa.table(list(lists_of_csr(block)), schema=SCHEMA))
         self.rows[split] += block.shape[0]
         self.non_zeros[split] += block.nnz
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._files.close()
+        self._files.__exit__(kind, error, trace)
         meta = {"n_features": self.n_features, "rows": self.rows, "non_zeros": self.non_zeros}
         (self.directory / _META).write_text(json.dumps(meta, sort_keys=True))
 

@@ -7,13 +7,13 @@ import numpy as np
 
 from xcore.matrices import CSR, NO_LABEL, Float32, Float64, Int64, TopK
 
-SMALLEST_SCORE = 1e-30
+SMALLEST_SCORE, LARGEST_SCORE = 1e-30, 1 - 1e-7
 PRIOR_OFFERS = 20.0  # the common curve weighs as much as this many offers of a label
 NEWTON_STEPS = 50
 
 
 def fit_curves(top: TopK, truth: CSR) -> tuple[Float32, Float32]:
-    """Slopes and offsets, float32 (L,) each, of ``P(label is true) = sigmoid(slope * log(score) + offset)``.
+    """Slopes and offsets, float32 (L,) each, of ``P(label is true) = sigmoid(slope * logit(score) + offset)``.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def fit_curves(top: TopK, truth: CSR) -> tuple[Float32, Float32]:
     """
     row, place = np.nonzero(top.labels != NO_LABEL)
     label = top.labels[row, place]
-    x = np.log(np.maximum(top.scores[row, place].astype(np.float64), SMALLEST_SCORE))
+    x = logit(top.scores[row, place]).astype(np.float64)
     # An entry of the truth is found by its number in row-major order.
     n_labels = truth.shape[1]
     true_row = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
@@ -44,6 +44,13 @@ def fit_curves(top: TopK, truth: CSR) -> tuple[Float32, Float32]:
     ends = np.append(0, np.cumsum(np.bincount(label, minlength=n_labels)))
     curves = _fit_labels(x[by_label], y[by_label], ends, common, moments * (PRIOR_OFFERS / max(len(x), 1)))
     return curves[:, 0].astype(np.float32), curves[:, 1].astype(np.float32)
+
+
+@numba.vectorize(["float32(float32)"], cache=True)
+def logit(score: float) -> float:
+    """``log(score / (1 - score))`` of a score that is kept from 0 and 1."""
+    inside = min(max(score, SMALLEST_SCORE), LARGEST_SCORE)
+    return np.log(inside / (1 - inside))
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from xcore.kernels import SparseRows
 from xcore.matrices import NO_LABEL, Float32, Int32, Int64
-from xcore.models.parabel.calibration import SMALLEST_SCORE
+from xcore.models.parabel.calibration import logit
 from xcore.models.parabel.training import Chunks
 
 _NO_ITEM = np.int32(2**31 - 1)
@@ -198,7 +198,7 @@ def best_labels(
     edges : int64
         Places of each leaf node's labels in the `orders` (n_trees, seen labels) of label ids.
     slopes, offsets : float32 (n_labels,) or empty
-        The score becomes ``sigmoid(slope * log(score) + offset)`` of its label.
+        The score becomes ``sigmoid(slope * logit(score) + offset)`` of its label.
     labels, scores : int32, float32 (n, k)
         The result; ``NO_LABEL`` and ``-inf`` where a row has fewer than k labels.
     """
@@ -226,7 +226,7 @@ def best_labels(
             score = sums[t] if n_trees == 1 else total[label]
             if len(slopes):
                 score = np.float32(
-                    1 / (1 + np.exp(-slopes[label] * np.log(max(score, SMALLEST_SCORE)) - offsets[label]))
+                    1 / (1 + np.exp(-slopes[label] * logit(score) - offsets[label]))
                 )
             _offer(scores[row], labels[row], score, label)
             if n_trees > 1:
