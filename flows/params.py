@@ -11,7 +11,6 @@ from xcore.grouping import AnyGrouper
 from xcore.imputation import AnyImputer
 from xcore.imputation.eagle import Eagle
 from xcore.models import AnyModel
-from xcore.models.ova import Ova
 from xcore.models.parabel import Parabel
 from xcore.simulation import AnySimulation
 from xcore.text import AnyText, Tfidf
@@ -43,7 +42,7 @@ class LearningParams(FlowParams):
         None, description="Groups to make, to study aggregation; none: those that the data came with, if any."
     )
     imputer: AnyImputer = Field(Eagle(), description="How rows get labels from their groups, where there are groups.")
-    model: AnyModel = Field(Ova(), description="Model to train, by its kind.")
+    model: AnyModel = Field(Parabel(), description="Model to train, by its kind.")
     evaluation: EvaluationOptions = Field(EvaluationOptions(), description="How predictions are measured.")
 
     @property

@@ -95,11 +95,12 @@ class Imputer(Component):
 class Pairs(NamedTuple):
     """All (group, label) pairs whose group has members, label by label, in the form that numba accepts.
 
-    Pair p belongs to label k where ``of_label[k] <= p < of_label[k + 1]``; the members of its group are
+    Pair p belongs to group ``group[p]``, and to label k where ``of_label[k] <= p < of_label[k + 1]``; the members of its group are
     ``members[first[p] : first[p] + size[p]]``, in ascending order. Its count is at most its size.
     """
 
     of_label: Int64
+    group: Int64
     first: Int64
     size: Int64
     count: Int64
@@ -115,6 +116,7 @@ class Pairs(NamedTuple):
         group = group[kept]
         return cls(
             np.concatenate([[0], np.cumsum(per_label)]),
+            group,
             groups.members.indptr[group].astype(np.int64),
             sizes[group],
             np.minimum(groups.labels.data[kept].astype(np.int64), sizes[group]),

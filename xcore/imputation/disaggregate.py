@@ -13,12 +13,11 @@ from xcore.grouping import Groups
 from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels
 from xcore.imputation.calibration import Calibration
 from xcore.imputation.posterior import given_count, given_some
-from xcore.imputation.ridge import RidgeSystem, ridge_system
+from xcore.imputation.ridge import FOLD, LeftOut, RidgeSystem, left_out, ridge_system
 from xcore.kernels import even_blocks, over_blocks, single_threaded_blas
 from xcore.matrices import CSR, Float32, Float64, Int64, normalise_rows
 
 _BLOCK_FLOATS = 16_000_000
-_MOST_LEVERAGE = 0.9
 _FLOOR = 0.05
 
 
@@ -30,22 +29,22 @@ class Disaggregate(Imputer):
     1. Ridge regression of all labels on the features, ``W = (X'X + mu I)^-1 X'Q``, where Q holds the chances q that a
        row carries a label: 0 in all groups without it, so that negative groups speak too. One factorisation serves
        all labels and rounds.
-    2. Within each (group, label) pair, new q from the scores ``s_i = <w, x_i>`` that the members get without their own
-       target (``(s - h q) / (1 - h)``, h the leverage): the odds of a member are ``max(s / mean s of carriers,
-       0.05)^2``, conditioned exactly on the group's count (`given_count`), or on "at least one" where counts are not
-       known.
+    2. Within each (group, label) pair, new q from the scores that the members would get from a regression without their
+       group (`LeftOut`; else a group of similar members confirms whatever it was given first). The odds of a member
+       are ``max(s / mean s of carriers, 0.05)^2``, conditioned exactly on the group's count (`given_count`), or on
+       "at least one" where counts are not known.
 
     At the end the scores are calibrated (`Calibration`), and the `count` best members of each pair become positives
     with their calibrated chance as confidence.
 
-    Cost O(nnz(X) nnz(row) + h^3) once, then O(nnz of the candidates + L h^2) a round, with h = min(d,
-    `joint_features`); memory O(nnz(X) + candidates + h^2) and a block of labels for each thread. Features beyond the h
-    of most energy count as uncorrelated with all others.
+    Cost O(h nnz(X) + h^3) once, then O(nnz of the candidates + L h^2) a round, with h = min(d, `joint_features`);
+    memory O(nnz(X) + candidates + h^2 + n g) and a block of labels for each thread. Features beyond the h of most
+    energy count as uncorrelated with all others.
     """
 
     kind: Literal["disaggregate"] = "disaggregate"
-    rounds: int = Field(4, ge=1, le=100, description="Turns of regression and reassignment.")
-    penalty: float = Field(1.0, gt=0, le=1e6, description="Ridge penalty (mu), in units of one row.")
+    rounds: int = Field(5, ge=1, le=100, description="Turns of regression and reassignment.")
+    penalty: float = Field(3.0, gt=0, le=1e6, description="Ridge penalty (mu), in units of one row.")
     joint_features: int = Field(
         6000, ge=1, le=30_000, description="Features of most energy whose correlations are modelled; bounds memory."
     )
@@ -55,6 +54,7 @@ class Disaggregate(Imputer):
         total = self.rounds + 2
         grouped = np.unique(groups.members.indices)
         system = ridge_system(normalise_rows(X), grouped, self.penalty, self.joint_features)
+        folds = left_out(system, groups)
         report(1, total)
         start = pairs.candidates()
         chance = np.repeat(_first_shares(pairs, groups), pairs.size).astype(np.float32)
@@ -63,7 +63,7 @@ class Disaggregate(Imputer):
         known = groups.merge == "list"
         for turn in range(self.rounds):
             with single_threaded_blas():
-                over_blocks(lambda block: _turn(system, pairs, block, start, known, chance, scores), blocks)
+                over_blocks(lambda block: _turn(system, folds, pairs, block, start, known, chance, scores), blocks)
             report(turn + 2, total, {"sharpness": float(np.square(chance).sum() / max(chance.sum(), 1e-9))})
         calibration = Calibration.fit(pairs, start, scores, chance, known)
         confidence = calibration.chances(pairs, start, scores, known)
@@ -94,14 +94,21 @@ def _label_blocks(pairs: Pairs, n_features: int) -> list[range]:
 
 
 def _turn(
-    system: RidgeSystem, pairs: Pairs, block: range, start: Int64, known: bool, chance: Float32, scores: Float32
+    system: RidgeSystem,
+    folds: LeftOut,
+    pairs: Pairs,
+    block: range,
+    start: Int64,
+    known: bool,
+    chance: Float32,
+    scores: Float32,
 ) -> None:
     """Regression and reassignment of a block of labels, in place."""
     used = np.array([k for k in block if pairs.of_label[k] < pairs.of_label[k + 1]], np.int64)
     sums = np.zeros((len(used), system.n_features), np.float32)
     _add_targets(system.X, pairs, used, start, chance, sums)
     weights = system.weights(sums)
-    _score(system.X, system.leverage, pairs, used, start, weights, chance, scores)
+    _score(system.X, folds, pairs, used, start, weights, chance, scores)
     _reassign(pairs, used, start, known, scores, chance)
 
 
@@ -131,18 +138,28 @@ def _add_targets(X, pairs, labels, start, chance, sums):
 
 
 @numba.njit(cache=True, nogil=True)
-def _score(X, leverage, pairs, labels, start, weights, chance, scores):
-    """Scores of all candidates as if their own target had not been in the regression."""
+def _score(X, folds, pairs, labels, start, weights, chance, scores):
+    """Scores of all candidates as if the targets of their fold had not been in the regression."""
     for k in range(len(labels)):
         w = weights[k]
         for pair in range(pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]):
-            for i in range(pairs.size[pair]):
-                row = pairs.members[pairs.first[pair] + i]
-                dot = 0.0
+            size = pairs.size[pair]
+            target = chance[start[pair] : start[pair] + size].astype(np.float64)
+            excess = np.empty(size)
+            for i in range(size):
+                row, dot = pairs.members[pairs.first[pair] + i], 0.0
                 for entry in range(X.indptr[row], X.indptr[row + 1]):
                     dot += X.data[entry] * w[X.indices[entry]]
-                own = min(leverage[row], _MOST_LEVERAGE)
-                scores[start[pair] + i] = (dot - own * chance[start[pair] + i]) / (1.0 - own)
+                excess[i] = dot - target[i]
+            place = folds.first[pairs.group[pair]]
+            for first in range(0, size, FOLD):
+                end = min(first + FOLD, size)
+                for i in range(first, end):
+                    total = target[i]
+                    for j in range(first, end):
+                        total += folds.matrices[place] * excess[j]
+                        place += 1
+                    scores[start[pair] + i] = total
 
 
 @numba.njit(cache=True, nogil=True)

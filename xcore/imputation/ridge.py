@@ -1,4 +1,4 @@
-"""Ridge regression of many labels at once on sparse rows, with the scores each row would get without its own target."""
+"""Ridge regression of many labels at once on sparse rows, with the scores that a group gets without its own targets."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import numba
 import numpy as np
 
 from xcore.errors import ConfigError
-from xcore.kernels import SparseRows, over_blocks, single_threaded_blas
-from xcore.matrices import CSR, Float32, Float64, Int64
+from xcore.grouping import Groups
+from xcore.kernels import SparseRows, even_blocks, over_blocks, single_threaded_blas
+from xcore.matrices import CSR, Float32, Float64, Int32, Int64
 
 _GRAM_BLOCKS = 32
+FOLD = 256
+_MOST_GAIN = 0.95
 
 
 class RidgeSystem(NamedTuple):
@@ -24,14 +27,11 @@ class RidgeSystem(NamedTuple):
         Inverse of A over the first h columns.
     rest : float32 (d - h,)
         Inverse of the diagonal of A over the others, which count as uncorrelated. With d <= h nothing is left out.
-    leverage : float64 (n,)
-        ``x_i' A^-1 x_i``: how much of its own target a row gets back as its score.
     """
 
     X: SparseRows
     inverse: Float32
     rest: Float32
-    leverage: Float64
 
     @property
     def n_features(self) -> int:
@@ -79,11 +79,42 @@ def ridge_system(X: CSR, counted: Int64, penalty: float, max_joint: int) -> Ridg
         raise ConfigError(f"X'X + {penalty} I could not be factored: raise the penalty")
     inverse = inverse.T
     _mirror(inverse)
-    rest = (1.0 / (energy[order[h:]] + penalty)).astype(np.float32)
-    leverage = np.empty(X.shape[0])
-    blocks = np.array_split(np.arange(X.shape[0]), 64)
-    over_blocks(lambda block: _leverages(rows, inverse, rest, block, leverage), blocks)
-    return RidgeSystem(rows, inverse, rest, leverage)
+    return RidgeSystem(rows, inverse, (1.0 / (energy[order[h:]] + penalty)).astype(np.float32))
+
+
+class LeftOut(NamedTuple):
+    """What turns fitted scores of a group into those of a fit without the group: ``M_j = (I - X_j A^-1 X_j')^-1``.
+
+    With targets t and fitted scores s of the members, the scores without their targets are ``t + M_j (s - t)``.
+    Groups above 256 members are cut into folds of 256, each left out by itself: memory O(256 n) at most.
+
+    Attributes
+    ----------
+    first : int64 (m,)
+        Where the matrices of each group begin.
+    matrices : float32 (sum of squared fold sizes,)
+    """
+
+    first: Int64
+    matrices: Float32
+
+
+def left_out(system: RidgeSystem, groups: Groups) -> LeftOut:
+    """The matrices of all groups. Cost O(h nnz(X) + n g (nnz(row) + g)), g the size of a group, at most 256."""
+    sizes = groups.sizes
+    full, last = sizes // FOLD, sizes % FOLD
+    first = np.concatenate([[0], np.cumsum(full * FOLD**2 + last**2)])
+    matrices = np.empty(first[-1], np.float32)
+    indptr = groups.members.indptr.astype(np.int64)
+    members = np.ascontiguousarray(groups.members.indices, np.int32)
+    X, inverse, rest = system
+
+    def fill(block: range) -> None:
+        _fill_left_out(X, inverse, rest, indptr, members, first, block.start, block.stop, matrices)
+
+    with single_threaded_blas():
+        over_blocks(fill, even_blocks(sizes, 64))
+    return LeftOut(first[:-1], matrices)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -112,18 +143,62 @@ def _mirror(matrix: Float32) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _leverages(X: SparseRows, inverse: Float32, rest: Float32, rows: Int64, leverage: Float64) -> None:
-    h = len(inverse)
-    for row in rows:
-        total = 0.0
-        for first in range(X.indptr[row], X.indptr[row + 1]):
-            a = X.indices[first]
-            if a >= h:
-                total += X.data[first] * X.data[first] * rest[a - h]
-                continue
-            half = 0.5 * X.data[first] * inverse[a, a]
-            for second in range(X.indptr[row], first):
-                if X.indices[second] < h:
-                    half += X.data[second] * inverse[a, X.indices[second]]
-            total += 2.0 * X.data[first] * half
-        leverage[row] = total
+def _fill_left_out(
+    X: SparseRows,
+    inverse: Float32,
+    rest: Float32,
+    indptr: Int64,
+    members: Int32,
+    first: Int64,
+    start: int,
+    stop: int,
+    matrices: Float32,
+) -> None:
+    """Write the matrices of the groups ``start <= j < stop``."""
+    half = np.zeros(len(inverse) + len(rest), np.float32)
+    for group in range(start, stop):
+        place = first[group]
+        for fold in range(indptr[group], indptr[group + 1], FOLD):
+            rows = members[fold : min(fold + FOLD, indptr[group + 1])]
+            matrix = _without(_hat(X, inverse, rest, rows, half))
+            matrices[place : place + matrix.size] = matrix.ravel().astype(np.float32)
+            place += matrix.size
+
+
+@numba.njit(cache=True, nogil=True)
+def _hat(X: SparseRows, inverse: Float32, rest: Float32, rows: Int32, half: Float32) -> Float64:
+    """``X_j A^-1 X_j'`` (g, g) of some rows; `half` (d,) is zero before and after."""
+    h, size = len(inverse), len(rows)
+    hat = np.empty((size, size))
+    for i in range(size):
+        for entry in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
+            feature = X.indices[entry]
+            if feature < h:
+                value, column = X.data[entry], inverse[feature]
+                for position in range(h):
+                    half[position] += value * column[position]
+            else:
+                half[feature] = X.data[entry] * rest[feature - h]
+        for j in range(size):
+            dot = 0.0
+            for entry in range(X.indptr[rows[j]], X.indptr[rows[j] + 1]):
+                dot += X.data[entry] * half[X.indices[entry]]
+            hat[i, j] = dot
+        half[:h] = 0.0
+        for entry in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
+            half[X.indices[entry]] = 0.0
+    return hat
+
+
+@numba.njit(cache=True, nogil=True)
+def _without(hat: Float64) -> Float64:
+    """``(I - H)^-1``. All eigenvalues of H are below 1 in an exact system; where the features beyond the joint ones
+    push one above, H is scaled down."""
+    direction, gain = np.ones(len(hat)), 0.0
+    for _ in range(12):
+        direction = hat @ direction
+        gain = np.sqrt(np.sum(direction**2))
+        if gain < 1e-12:
+            break
+        direction /= gain
+    return np.linalg.inv(np.eye(len(hat)) - hat * min(1.0, _MOST_GAIN / max(gain, 1e-12)))

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 
-from xcore.imputation.ridge import ridge_system
+from xcore.grouping import RandomGroups
+from xcore.imputation.ridge import left_out, ridge_system
 from xcore.matrices import CSR, csr
 
 
@@ -23,17 +23,30 @@ def test_weights_solve_the_ridge_equations() -> None:
     np.testing.assert_allclose(system.weights((X.T @ targets).T.copy()), expected.T, atol=1e-5)
 
 
-def test_taking_out_the_own_target_gives_the_score_of_a_fit_without_the_row() -> None:
+def test_left_out_groups_get_the_scores_of_a_fit_without_them() -> None:
     X, penalty = rows(), 0.7
+    groups = RandomGroups(size=3).group(X, sp.csr_array((40, 1), dtype=np.float32), np.random.default_rng(0))
     system = ridge_system(X, np.arange(40), penalty, max_joint=100)
+    folds = left_out(system, groups)
     targets = np.random.default_rng(1).random(40)
     dense = X.toarray().astype(np.float64)
-    weights = system.weights((dense.T @ targets).astype(np.float32)[None])[0]
-    without_own = (dense @ weights - system.leverage * targets) / (1 - system.leverage)
-    for row in range(40):
-        others = np.delete(dense, row, axis=0)
-        refitted = np.linalg.solve(others.T @ others + penalty * np.eye(12), others.T @ np.delete(targets, row))
-        assert without_own[row] == pytest.approx(dense[row] @ refitted, abs=1e-4)
+    fitted = dense @ system.weights((dense.T @ targets).astype(np.float32)[None])[0]
+    for group, members in enumerate(np.split(groups.members.indices, groups.members.indptr[1:-1])):
+        size = len(members)
+        matrix = folds.matrices[folds.first[group] :][: size**2].reshape(size, size)
+        others = np.delete(dense, members, axis=0)
+        normal = others.T @ others + penalty * np.eye(12)
+        refitted = np.linalg.solve(normal, others.T @ np.delete(targets, members))
+        without = targets[members] + matrix @ (fitted[members] - targets[members])
+        np.testing.assert_allclose(without, dense[members] @ refitted, atol=1e-4)
+
+
+def test_a_large_group_is_left_out_in_folds() -> None:
+    X = rows(n=300)
+    groups = RandomGroups(size=300).group(X, sp.csr_array((300, 1), dtype=np.float32), np.random.default_rng(0))
+    folds = left_out(ridge_system(X, np.arange(300), 5.0, max_joint=4), groups)
+    assert len(folds.matrices) == 256**2 + 44**2
+    assert np.isfinite(folds.matrices).all()
 
 
 def test_rows_that_do_not_count_do_not_enter_the_system() -> None:
@@ -55,6 +68,5 @@ def test_features_beyond_the_limit_count_as_uncorrelated() -> None:
     inverse = np.linalg.inv(approximated + penalty * np.eye(12))
     np.testing.assert_allclose(system.inverse, inverse[:5, :5], atol=1e-5)
     np.testing.assert_allclose(system.rest, np.diag(inverse)[5:], rtol=1e-5)
-    np.testing.assert_allclose(system.leverage, np.sum(dense[:, order] @ inverse * dense[:, order], axis=1), rtol=1e-4)
     sums = np.random.default_rng(2).random((2, 12)).astype(np.float32)
     np.testing.assert_allclose(system.weights(sums.copy()), sums @ inverse, atol=1e-5)

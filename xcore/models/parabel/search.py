@@ -225,9 +225,7 @@ def best_labels(
             label = touched[t]
             score = sums[t] if n_trees == 1 else total[label]
             if len(slopes):
-                score = np.float32(
-                    1 / (1 + np.exp(-slopes[label] * logit(score) - offsets[label]))
-                )
+                score = np.float32(1 / (1 + np.exp(-slopes[label] * logit(score) - offsets[label])))
             _offer(scores[row], labels[row], score, label)
             if n_trees > 1:
                 total[label] = _WORST

@@ -1,0 +1,210 @@
+"""Our linear label tree against PECOS XR-Linear, omikuji and napkinXC: quality, time, memory, size, and growth of cost.
+
+Every figure comes from a process of its own (`benchmarks._parabel_worker`), systems in turn, after ours has compiled.
+CPU time is what is compared: on a shared machine wall time measures the neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from benchmarks.harness import ROOT, Goal, Row, data_folder, load, peer_python, row, run_json, work_folder
+from xcore.matrices import TopK, csr
+from xcore.metrics import evaluate
+
+BENCH = "parabel"
+TERMS = {"eurlex57k": 5_000, "yso-titles": 60_000}
+SYSTEMS = {1: ("eyrie", "pecos", "napkinxc", "omikuji"), 3: ("eyrie", "napkinxc", "omikuji")}
+N_THREADS = 2
+MEGABYTE = 1e6
+
+Figures = dict[str, Any]
+
+
+def run(quick: bool) -> list[Row]:
+    """All rows of all datasets that are present; `quick` takes a small part of EURLEX57K, once."""
+    rows: list[Row] = []
+    for name in ("eurlex57k",) if quick else tuple(TERMS):
+        folder = data_folder(name)
+        if folder is None:
+            continue
+        data = prepared(folder, work_folder(BENCH, name), TERMS[name])
+        if quick:
+            data = part(data, "rows", 8)
+        rows += compare(data, name, repeats=3 if name == "eurlex57k" and not quick else 1)
+        rows += same_bytes(data, name)
+        if name == "yso-titles":
+            rows += growth(data, name)
+    rows.append(row(BENCH, "machine", "load average at the end", load(), ""))
+    return rows
+
+
+def compare(data: Path, name: str, repeats: int) -> list[Row]:
+    """Figures of every system with one tree and with three, and ours against theirs."""
+    measure("eyrie", part(data, "rows", 64), 1)  # so that ours is compiled before it is measured
+    rows: list[Row] = []
+    for n_trees, systems in SYSTEMS.items():
+        runs: dict[str, list[Figures]] = {system: [] for system in systems}
+        for _ in range(repeats if n_trees == 1 else 1):
+            for system in systems:
+                runs[system].append(measure(system, data, n_trees))
+        figures = {system: medians(found) for system, found in runs.items()}
+        case = f"{name}, {n_trees} tree{'s' * (n_trees > 1)}"
+        for system, found in figures.items():
+            rows += [row(BENCH, f"{case}, {system}", *listed) for listed in as_listed(found)]
+        rows += judged(case, figures)
+    return rows
+
+
+def measure(system: str, data: Path, n_trees: int, n_threads: int = N_THREADS) -> Figures:
+    """One run of the worker, and the quality of its ranking in points."""
+    out = work_folder(BENCH, "models") / system
+    python = None if system == "eyrie" else PEERS[system]()
+    threads = {name: str(n_threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")}
+    words = [str(ROOT / "benchmarks" / "_parabel_worker.py"), system, str(data), str(out), str(n_trees), str(n_threads)]
+    figures: Figures = run_json(words, python, threads)
+    labels = np.load(out / "labels.npy")
+    scores = np.where(labels >= 0, -np.arange(labels.shape[1], dtype=np.float32), np.float32(-np.inf))
+    truth, train = (sp.load_npz(data / f"{name}.npz") for name in ("Y_test", "Y_train"))
+    quality = evaluate(
+        TopK(labels, scores),
+        csr(truth.data, truth.indices, truth.indptr, truth.shape[1]),
+        train_counts=np.bincount(train.indices, minlength=train.shape[1]),
+        n_train=train.shape[0],
+        n_bootstrap=0,
+        rng=np.random.default_rng(0),
+    )
+    wanted = [f"{metric}_at_{k}" for metric in ("precision", "psp") for k in (1, 3, 5)]
+    return figures | {name: 100 * quality.metrics[name] for name in wanted}
+
+
+PEERS = {
+    "pecos": lambda: peer_python(
+        "pecos", ["numpy<2", "scipy<1.14", "scikit-learn<1.6", "psutil"], ["--no-deps", "libpecos==1.2.8"]
+    ),
+    "omikuji": lambda: peer_python("omikuji", ["numpy", "scipy", "omikuji==0.5.2"]),
+    "napkinxc": lambda: peer_python("napkinxc", ["numpy", "scipy", "napkinxc==0.7.2"]),
+}
+
+
+def medians(runs: list[Figures]) -> Figures:
+    """The median of every number over the runs of one system."""
+    return {
+        name: statistics.median(found[name] for found in runs)
+        for name, value in runs[0].items()
+        if not isinstance(value, str)
+    }
+
+
+def as_listed(figures: Figures) -> Iterator[tuple[str, float, str]]:
+    """Metric, value and unit of a system's figures, as a reader wants them."""
+    for name, value in figures.items():
+        if name.startswith(("precision", "psp")):
+            yield name, value, "%"
+        elif name in {"rss_peak", "rss_before_training", "model_bytes"}:
+            yield name.replace("_bytes", "_size"), value / MEGABYTE, "MB"
+        elif name in {"one_row_wall", "load_wall"}:
+            yield name, 1000 * value, "ms"
+        else:
+            yield name, value, "s"
+
+
+def judged(case: str, figures: dict[str, Figures]) -> Iterator[Row]:
+    """Ours against the best of the peers (quality) and against PECOS (cost)."""
+    ours, peers = figures["eyrie"], {name: found for name, found in figures.items() if name != "eyrie"}
+    for metric in (name for name in ours if name.startswith(("precision", "psp"))):
+        best = max(peers, key=lambda name: peers[name][metric])
+        ahead = ours[metric] - peers[best][metric]
+        yield row(BENCH, case, f"{metric}, ours - best", ahead, "points", best, Goal(-0.3))
+    yield row(BENCH, case, "one row, warm", 1000 * ours["one_row_wall"], "ms", None, Goal(1.0, at_least=False))
+    pecos = peers.get("pecos")
+    if pecos:
+        for name in ("train_cpu", "predict_cpu", "rss_peak", "model_bytes"):
+            ratio = ours[name] / pecos[name]
+            yield row(BENCH, case, f"{name}, ours / theirs", ratio, "ratio", "pecos", Goal(1.0, at_least=False))
+        for name in ("train_wall", "predict_wall", "one_row_wall"):
+            yield row(BENCH, case, f"{name}, ours / theirs", ours[name] / pecos[name], "ratio", "pecos")
+
+
+def same_bytes(data: Path, name: str) -> list[Row]:
+    """Whether one thread, two threads, and two threads again write the same model file."""
+    hashes = {measure("eyrie", data, 1, n_threads)["model_sha256"] for n_threads in (1, 2, 2)}
+    return [
+        row(BENCH, name, "different model files at 1, 2, 2 threads", len(hashes), "", None, Goal(1, at_least=False))
+    ]
+
+
+def growth(data: Path, name: str) -> list[Row]:
+    """Training CPU time at 1/8 to all of the rows, the labels, the non-zeros; the exponent is 1 where cost is linear."""
+    rows: list[Row] = []
+    for what in ("rows", "labels", "non-zeros"):
+        seconds = {one_in: measure("eyrie", part(data, what, one_in), 1)["train_cpu"] for one_in in (8, 4, 2, 1)}
+        case = f"{name}, growth with {what}"
+        rows += [row(BENCH, case, f"train_cpu at 1/{one_in}", value, "s") for one_in, value in seconds.items()]
+        rows.append(row(BENCH, case, "exponent from 1/8 to 1", math.log(seconds[1] / seconds[8], 8), ""))
+    return rows
+
+
+def prepared(source: Path, folder: Path, n_terms: int) -> Path:
+    """TF-IDF of the texts (train vocabulary, sublinear, rows of length 1) and the label matrices, made once."""
+    if (folder / "Y_test.npz").exists():
+        return folder
+    import pyarrow.parquet as pq
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    tables = {
+        split: pq.read_table(source / f"{split}.parquet", columns=["text", "labels"]) for split in ("train", "test")
+    }
+    words = TfidfVectorizer(max_features=n_terms, sublinear_tf=True, dtype=np.float32)
+    words.fit(tables["train"]["text"].to_pylist())
+    names = {split: [sorted(set(own)) for own in table["labels"].to_pylist()] for split, table in tables.items()}
+    number = {
+        name: i for i, name in enumerate(sorted({name for lists in names.values() for own in lists for name in own}))
+    }
+    for split, table in tables.items():
+        save(folder / f"X_{split}.npz", words.transform(table["text"].to_pylist()))
+        indptr = np.cumsum([0] + [len(own) for own in names[split]])
+        indices = np.array([number[name] for own in names[split] for name in own])
+        shape = (len(names[split]), len(number))
+        save(folder / f"Y_{split}.npz", sp.csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape))
+    return folder
+
+
+def part(data: Path, what: str, one_in: int) -> Path:
+    """The dataset with every n-th training row, a random n-th of the labels, or of the features' non-zeros."""
+    if one_in == 1:
+        return data
+    folder = data / f"{what}-{one_in}"
+    if (folder / "Y_test.npz").exists():
+        return folder
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(0)
+    matrices = {name: sp.load_npz(data / f"{name}.npz") for name in ("X_train", "Y_train", "X_test", "Y_test")}
+    kept_labels = np.sort(rng.permutation(matrices["Y_train"].shape[1])[:: one_in if what == "labels" else 1])
+    for name, matrix in matrices.items():
+        split = "train" if name.endswith("train") else "test"
+        labelled = np.flatnonzero(np.diff(matrices[f"Y_{split}"][:, kept_labels].tocsr().indptr))
+        small = matrix[labelled] if what == "labels" else matrix
+        if what == "rows" and split == "train":
+            small = small[::one_in]
+        if name.startswith("Y"):
+            small = small[:, kept_labels]
+        if what == "non-zeros" and name.startswith("X"):
+            small.data[rng.random(small.nnz) >= 1 / one_in] = 0
+            small.eliminate_zeros()
+        save(folder / f"{name}.npz", small)
+    return folder
+
+
+def save(path: Path, matrix: Any) -> None:
+    """Write a CSR matrix with ascending columns, uncompressed."""
+    matrix = sp.csr_matrix(matrix)
+    matrix.sort_indices()
+    sp.save_npz(path, matrix, compressed=False)
