@@ -141,14 +141,19 @@ def lists_of_csr(matrix: CSR) -> tuple[pa.Array, pa.Array]:
 
 
 def normalise_rows(matrix: CSR) -> CSR:
-    """A copy with every row of Euclidean length 1; all-zero rows stay zero. Cost O(nnz)."""
-    sizes = np.diff(matrix.indptr)
-    squares = np.add.reduceat(
-        np.append(matrix.data.astype(np.float64) ** 2, 0.0), np.minimum(matrix.indptr[:-1], len(matrix.data))
-    )
-    norms = np.sqrt(np.where(sizes > 0, squares, 0.0))
-    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
-    return csr(matrix.data * np.repeat(scale, sizes), matrix.indices, matrix.indptr, matrix.shape[1])
+    """A copy with every row of Euclidean length 1; all-zero rows stay zero.
+
+    Cost O(nnz); beyond the new values, which share their column ids with `matrix`, memory is that of a block of rows.
+    """
+    values, indptr = np.empty(len(matrix.data), np.float32), matrix.indptr
+    for rows in row_blocks(matrix.shape[0], 1 << 16):
+        first, end = indptr[rows.start], indptr[rows.stop]
+        sizes, part = np.diff(indptr[rows.start : rows.stop + 1]), matrix.data[first:end].astype(np.float64)
+        starts = np.minimum(indptr[rows.start : rows.stop] - first, len(part))
+        norms = np.sqrt(np.where(sizes > 0, np.add.reduceat(np.append(part**2, 0.0), starts), 0.0))
+        scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+        values[first:end] = part * np.repeat(scale, sizes)
+    return csr(values, matrix.indices, indptr, matrix.shape[1])
 
 
 def row_blocks(n_rows: int, block: int) -> Iterator[slice]:

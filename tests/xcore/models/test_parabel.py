@@ -364,7 +364,7 @@ def noisy_data(n: int, seed: int) -> TrainingData:
 def test_probabilities_match_frequencies() -> None:
     data, held_out = noisy_data(3000, 0), noisy_data(3000, 1)
     # Strong regularisation holds margins, hence raw scores, together; probabilities must undo that.
-    fitted = fit(Parabel(calibrate="platt", calibration_share=0.3, cost=0.02), data)
+    fitted = fit(Parabel(calibrate="platt", calibration_share=0.3, cost=0.02, normalise=False), data)
     top = fitted.predict_topk(held_out.X, 10)
     true = np.take_along_axis(held_out.Y.toarray(), top.labels, axis=1)
     bins = np.digitize(top.scores, [0.1, 0.2, 0.4, 0.6, 0.8])
@@ -417,3 +417,12 @@ def test_a_part_of_eurlex57k_is_learnt(real_data: Callable[[str], Path]) -> None
     hits = np.take_along_axis(data.Y[5000:].toarray() > 0, top.labels, axis=1)
     assert hits[:, 0].mean() > 0.65
     assert hits.mean() > 0.48
+
+
+def test_the_length_of_rows_does_not_matter_unless_asked() -> None:
+    data = noisy_data(300, 0)
+    stretched = TrainingData(data.X * np.float32(8), data.Y)
+    plain, same = fit(Parabel(), data).predict_topk(data.X, 5), fit(Parabel(), stretched).predict_topk(stretched.X, 5)
+    np.testing.assert_array_equal(plain.labels, same.labels)
+    other = fit(Parabel(normalise=False), stretched).predict_topk(stretched.X, 5)
+    assert (plain.labels != other.labels).any()

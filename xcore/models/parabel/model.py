@@ -15,7 +15,7 @@ from pydantic import Field
 from xcore.components import Report
 from xcore.errors import ConfigError
 from xcore.kernels import SparseRows, over_blocks
-from xcore.matrices import CSR, NO_LABEL, Float32, Int32, Int64, TopK, csr, open_arrays, row_blocks
+from xcore.matrices import CSR, NO_LABEL, Float32, Int32, Int64, TopK, csr, normalise_rows, open_arrays, row_blocks
 from xcore.models.base import Model, TrainingData
 from xcore.models.parabel.calibration import fit_curves
 from xcore.models.parabel.search import best_labels, search_forest
@@ -39,7 +39,7 @@ class Parabel(Model):
     - A label without a training row is in no tree and is never offered. A row without labels is a negative at the root.
     - The weight of a positive multiplies its part of the loss; a branch takes the largest weight of its labels.
     - ``depth=0`` is one-vs-all; ``arity=2, leaf_size=100, n_trees=3`` is the published Parabel.
-    - Features are taken as they are: scale rows to length 1 (as TF-IDF does) for the default cost.
+    - The default cost and pruning suit rows of length 1, which `normalise` sees to.
     - The default shape and passes were chosen on EURLEX57K's dev rows and on held-out training rows of YSO titles.
     - Cost of training: see `train_forest`. To predict a row with s features costs at most O(beam * arity * depth * s).
     """
@@ -54,6 +54,7 @@ class Parabel(Model):
     loss: Literal["squared_hinge", "logistic"] = Field("squared_hinge", description="Loss of the linear classifiers.")
     cost: float = Field(1.0, gt=0, description="Weight of the loss against the squared length of the weights (C).")
     bias: float = Field(1.0, ge=0, description="Value of the constant feature; 0 trains without an intercept.")
+    normalise: bool = Field(True, description="Scale every row of features to length 1, in training and prediction.")
     tolerance: float = Field(0.1, gt=0, description="A classifier stops when its dual gradients lie within this range.")
     max_passes: int = Field(20, ge=1, description="Most passes over a node's rows.")
     prune_below: float = Field(0.1, ge=0, description="Weights of smaller absolute value are not kept; 0 keeps all.")
@@ -67,6 +68,8 @@ class Parabel(Model):
 
     def fit(self, data: TrainingData, rng: np.random.Generator, report: Report) -> FittedParabel:
         """Cluster the labels, train all classifiers, and fit probabilities if asked to."""
+        if self.normalise:
+            data = TrainingData(normalise_rows(_canonical(data.X)), data.Y)
         if self.calibrate == "none":
             return self._fit_forest(data, rng, _Progress(report, 0, 1))
         X, Y = _canonical(data.X), _canonical(data.Y)
@@ -102,7 +105,15 @@ class Parabel(Model):
         solver = Solver(self.loss, self.cost, self.bias, self.tolerance, self.max_passes, self.prune_below)
         chunks = train_forest(X, positives, orders, shape, solver, seeds, progress)
         return FittedParabel(
-            X.shape[1], Y.shape[1], shape.arity, shape.depth, self.beam, SHARPNESS[self.loss], seen[orders], chunks
+            X.shape[1],
+            Y.shape[1],
+            shape.arity,
+            shape.depth,
+            self.beam,
+            SHARPNESS[self.loss],
+            self.normalise,
+            seen[orders],
+            chunks,
         )
 
     @classmethod
@@ -147,6 +158,8 @@ class FittedParabel:
         Nodes of each level that a prediction follows.
     sharpness : float
         A child with margin ``m`` takes the share ``sigmoid(sharpness * m)`` of its parent's score.
+    normalise : bool
+        Rows are scaled to length 1 first.
     orders : int32 (n_trees, m)
         The m labels seen in training, in the order of each tree's leaves.
     chunks : Chunks
@@ -161,6 +174,7 @@ class FittedParabel:
     depth: int
     beam: int
     sharpness: float
+    normalise: bool
     orders: Int32
     chunks: Chunks
     slopes: Float32 = field(default_factory=_no_curve)
@@ -175,7 +189,8 @@ class FittedParabel:
             raise ConfigError(f"this model was trained on {self.n_features} features, got rows with {X.shape[1]}")
         if k < 1:
             raise ConfigError(f"k must be at least 1, got {k}")
-        rows, (levels, first_children, edges) = SparseRows.of(_canonical(X)), self._layout
+        rows = SparseRows.of(normalise_rows(_canonical(X)) if self.normalise else _canonical(X))
+        levels, first_children, edges = self._layout
         top = TopK(np.full((X.shape[0], k), NO_LABEL, np.int32), np.full((X.shape[0], k), -np.inf, np.float32))
 
         def predict(part: slice) -> None:
@@ -208,7 +223,7 @@ class FittedParabel:
 
         arrays = self.chunks._asdict() | {"orders": self.orders, "slopes": self.slopes, "offsets": self.offsets}
         save_file(arrays, directory / "weights.safetensors")
-        names = ("n_features", "n_labels", "arity", "depth", "beam", "sharpness")
+        names = ("n_features", "n_labels", "arity", "depth", "beam", "sharpness", "normalise")
         numbers = {name: getattr(self, name) for name in names}
         (directory / "model.json").write_text(json.dumps({"kind": "parabel"} | numbers, indent=2) + "\n")
 
