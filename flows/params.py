@@ -9,7 +9,7 @@ from xcore.components import Component
 from xcore.data.source import Source
 from xcore.grouping import AnyGrouper
 from xcore.imputation import AnyImputer
-from xcore.imputation.eagle import Eagle
+from xcore.imputation.disaggregate import Disaggregate
 from xcore.models import AnyModel
 from xcore.models.parabel import Parabel
 from xcore.simulation import AnySimulation
@@ -41,7 +41,7 @@ class LearningParams(FlowParams):
     grouping: AnyGrouper | None = Field(
         None, description="Groups to make, to study aggregation; none: those that the data came with, if any."
     )
-    imputer: AnyImputer = Field(Eagle(), description="How rows get labels from their groups, where there are groups.")
+    imputer: AnyImputer = Field(Disaggregate(), description="How rows get labels from their groups, where there are groups.")
     model: AnyModel = Field(Parabel(), description="Model to train, by its kind.")
     evaluation: EvaluationOptions = Field(EvaluationOptions(), description="How predictions are measured.")
 

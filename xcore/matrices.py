@@ -179,3 +179,19 @@ def open_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         flat = np.frombuffer(content, dtype, count, start) if count else np.empty(0, dtype)
         arrays[name] = flat.reshape(entry["shape"])
     return arrays
+
+
+def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Write arrays as a safetensors file, one after the other and straight from memory: nothing is copied."""
+    names = {np.dtype(dtype): name for name, dtype in SAFETENSORS_TYPES.items()}
+    header: dict[str, Any] = {}
+    end = 0
+    for name, array in arrays.items():
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": names[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

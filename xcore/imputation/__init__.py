@@ -1,15 +1,13 @@
-"""The family of imputers. An imputer's own modules import `xcore.imputation.base`, so that ids hash only what is used."""
+"""The family of imputers."""
 
-from typing import Annotated, get_args
+from typing import Annotated
 
 from pydantic import Field
 
-from xcore.imputation.base import Imputer
+from xcore.imputation.auto import Auto
 from xcore.imputation.baseline import Baseline
+from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
 
-AnyImputer = Annotated[Baseline | Eagle, Field(discriminator="kind")]
-
-IMPUTER_KINDS: dict[str, type[Imputer]] = {
-    member.model_fields["kind"].default: member for member in get_args(get_args(AnyImputer)[0])
-}
+AnyImputer = Annotated[Baseline | Eagle | Disaggregate | Auto, Field(discriminator="kind")]
+IMPUTER_KINDS = {"baseline": Baseline, "eagle": Eagle, "disaggregate": Disaggregate, "auto": Auto}

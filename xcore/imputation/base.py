@@ -80,7 +80,9 @@ class Imputer(Component):
         and generator state give the same bits for any number of threads.
         """
         if X.shape[0] != groups.n_rows:
-            raise ConfigError(f"features have {X.shape[0]} rows but the groups are over {groups.n_rows}: they must match")
+            raise ConfigError(
+                f"features have {X.shape[0]} rows but the groups are over {groups.n_rows}: they must match"
+            )
         if X.nnz and not np.isfinite(X.data).all():
             raise ConfigError("features hold NaN or infinite values; impute from finite features")
         imputed = self._impute(X, groups, rng, report)
@@ -95,15 +97,15 @@ class Imputer(Component):
 class Pairs(NamedTuple):
     """All (group, label) pairs whose group has members, label by label, in the form that numba accepts.
 
-    Pair p belongs to group ``group[p]``, and to label k where ``of_label[k] <= p < of_label[k + 1]``; the members of its group are
-    ``members[first[p] : first[p] + size[p]]``, in ascending order. Its count is at most its size.
+    Pair p belongs to group ``group[p]``, and to label k where ``of_label[k] <= p < of_label[k + 1]``. The members of
+    its group are ``members[first[p] : first[p] + size[p]]``, in ascending order; ``carriers[p]`` of them carry k.
     """
 
     of_label: Int64
     group: Int64
     first: Int64
     size: Int64
-    count: Int64
+    carriers: Int64
     members: Int32
 
     @classmethod
@@ -179,4 +181,5 @@ def quality_against_truth(imputed: Imputed, truth: CSR, n_bins: int = 10) -> dic
 
 def column_means(X: CSR) -> Float64:
     """Mean row (d,)."""
-    return np.bincount(X.indices, X.data, X.shape[1]) / max(X.shape[0], 1)
+    means: Float64 = np.bincount(X.indices, X.data, X.shape[1]) / max(X.shape[0], 1)
+    return means

@@ -26,6 +26,6 @@ class Baseline(Imputer):
         position = np.arange(pairs.size.sum()) - np.repeat(pairs.candidates()[:-1], pairs.size)
         rows = pairs.members[np.repeat(pairs.first, pairs.size) + position]
         labels = np.repeat(pairs.label_of_pair(), pairs.size)
-        share = np.repeat(pairs.count / pairs.size, pairs.size)
+        share = np.repeat(pairs.carriers / pairs.size, pairs.size)
         report(1, 1)
         return Imputed(rows_and_labels(rows, labels, share, (groups.n_rows, groups.n_labels)))

@@ -50,7 +50,7 @@ class Eagle(Imputer):
         mean = column_means(rows) if self.centre else np.zeros(X.shape[1])
         centre = _Centre(mean, rows @ mean, float(mean @ mean))
         starts = rng.random(groups.n_labels)
-        n_assigned = pairs.count if self.assign == "top_m" else np.ones_like(pairs.count)
+        n_assigned = pairs.carriers if self.assign == "top_m" else np.ones_like(pairs.carriers)
         slots = np.concatenate([[0], np.cumsum(n_assigned)])
         chosen = np.empty(slots[-1], np.int32)
         work = np.diff(pairs.candidates()[pairs.of_label])
@@ -60,7 +60,9 @@ class Eagle(Imputer):
         def assign(block: range) -> int:
             nonlocal done
             options = (self.iterations, self.step)
-            steps = _assign_labels(SparseRows.of(rows), pairs, centre, starts, (block.start, block.stop), options, slots, chosen)
+            steps = _assign_labels(
+                SparseRows.of(rows), pairs, centre, starts, (block.start, block.stop), options, slots, chosen
+            )
             done += 1
             report(done, len(blocks))
             return int(steps)
@@ -81,19 +83,27 @@ class _Centre(NamedTuple):
 
 
 @numba.njit(cache=True, nogil=True)
-def _assign_labels(X, pairs, centre, starts, labels, options, slots, chosen):
+def _assign_labels(
+    X: SparseRows,
+    pairs: Pairs,
+    centre: _Centre,
+    starts: Float64,
+    labels: tuple[int, int],
+    options: tuple[int, float],
+    slots: Int64,
+    chosen: Int32,
+) -> int:
     """Write the rows assigned to the pairs of ``labels[0] <= k < labels[1]``; returns the steps taken.
 
     Pair p fills ``chosen[slots[p] : slots[p + 1]]``, best member first.
     """
-    iterations, step = options
     scratch = np.zeros(len(centre.mean))
     steps = 0
     for label in range(labels[0], labels[1]):
         first_pair, end_pair = pairs.of_label[label], pairs.of_label[label + 1]
         if first_pair == end_pair:
             continue
-        size, count = pairs.size[first_pair:end_pair], pairs.count[first_pair:end_pair]
+        size, count = pairs.size[first_pair:end_pair], pairs.carriers[first_pair:end_pair]
         candidates, weights = _candidates(pairs, first_pair, end_pair)
         e, e_mean, _ = _along(X, centre, candidates, weights, scratch)
         if len(e) == 0:
@@ -103,11 +113,14 @@ def _assign_labels(X, pairs, centre, starts, labels, options, slots, chosen):
             e, e_mean, _ = _along(X, centre, candidates, only, scratch)
         if len(e) == 0:
             e = np.zeros(len(candidates))
-        steps += _climb(X, centre, candidates, size, count, e, e_mean, iterations, step, scratch)
+        steps += _climb(X, centre, candidates, (size, count), (e, e_mean), options, scratch)
         start = 0
         for position in range(end_pair - first_pair):
             stop = start + size[position]
-            slot, n_slots = slots[first_pair + position], slots[first_pair + position + 1] - slots[first_pair + position]
+            slot, n_slots = (
+                slots[first_pair + position],
+                slots[first_pair + position + 1] - slots[first_pair + position],
+            )
             if n_slots == 1:
                 chosen[slot] = candidates[start + np.argmax(e[start:stop])]
             else:
@@ -118,7 +131,7 @@ def _assign_labels(X, pairs, centre, starts, labels, options, slots, chosen):
 
 
 @numba.njit(cache=True, nogil=True)
-def _candidates(pairs, first_pair, end_pair):
+def _candidates(pairs: Pairs, first_pair: int, end_pair: int) -> tuple[Int32, Float64]:
     """Members of all groups of a label one after the other, and the multiplicity of their groups."""
     total = np.sum(pairs.size[first_pair:end_pair])
     rows, weights = np.empty(total, np.int32), np.empty(total)
@@ -126,14 +139,26 @@ def _candidates(pairs, first_pair, end_pair):
     for pair in range(first_pair, end_pair):
         stop = start + pairs.size[pair]
         rows[start:stop] = pairs.members[pairs.first[pair] : pairs.first[pair] + pairs.size[pair]]
-        weights[start:stop] = pairs.count[pair]
+        weights[start:stop] = pairs.carriers[pair]
         start = stop
     return rows, weights
 
 
 @numba.njit(cache=True, nogil=True)
-def _climb(X, centre, candidates, size, count, e, e_mean, iterations, step, scratch):
-    """Move the inner products `e` of the candidates with the embedding up to `iterations` steps; returns the steps."""
+def _climb(
+    X: SparseRows,
+    centre: _Centre,
+    candidates: Int32,
+    groups: tuple[Int64, Int64],
+    embedding: tuple[Float64, float],
+    options: tuple[int, float],
+    scratch: Float64,
+) -> int:
+    """Move the inner products of the candidates (in place) and of the mean with the embedding; returns the steps taken.
+
+    `groups` are the sizes and multiplicities of the label's groups, `options` the number and the length of the steps.
+    """
+    (size, count), (e, e_mean), (iterations, step) = groups, embedding, options
     selected, previous = np.zeros(len(e)), np.zeros(len(e))
     s, s_mean, norm = np.zeros(0), 0.0, 0.0
     for iteration in range(iterations):
@@ -158,7 +183,7 @@ def _climb(X, centre, candidates, size, count, e, e_mean, iterations, step, scra
 
 
 @numba.njit(cache=True, nogil=True)
-def _select(scores, size, count, selected):
+def _select(scores: Float64, size: Int64, count: Int64, selected: Float64) -> None:
     """Multiplicity of the group at every member that attains the group's maximum, else 0."""
     start = 0
     for group in range(len(size)):
@@ -170,7 +195,9 @@ def _select(scores, size, count, selected):
 
 
 @numba.njit(cache=True, nogil=True)
-def _along(X, centre, rows, weights, scratch):
+def _along(
+    X: SparseRows, centre: _Centre, rows: Int32, weights: Float64, scratch: Float64
+) -> tuple[Float64, float, float]:
     """Inner products of `rows` and of the mean row with the unit vector s along the weighted sum of centred rows.
 
     Returns also the length of the sum; no inner products where it is 0. `scratch` (d,) is zero before and after.
@@ -198,6 +225,6 @@ def _along(X, centre, rows, weights, scratch):
             for entry in range(X.indptr[row], X.indptr[row + 1]):
                 scratch[X.indices[entry]] = 0.0
     norm = np.sqrt(max(square, 0.0))
-    if norm < 1e-12:
+    if norm < _ZERO:
         return products[:0], 0.0, 0.0
     return products / norm, (with_mean - weight * centre.with_itself) / norm, norm

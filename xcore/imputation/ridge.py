@@ -15,6 +15,7 @@ from xcore.matrices import CSR, Float32, Float64, Int32, Int64
 _GRAM_BLOCKS = 32
 FOLD = 256
 _MOST_GAIN = 0.95
+_SKETCH = 1024
 
 
 class RidgeSystem(NamedTuple):
@@ -26,23 +27,34 @@ class RidgeSystem(NamedTuple):
     inverse : float32 (h, h)
         Inverse of A over the first h columns.
     rest : float32 (d - h,)
-        Inverse of the diagonal of A over the others, which count as uncorrelated. With d <= h nothing is left out.
+        Inverse of the diagonal of A over the others, which count as uncorrelated once their `mean` is subtracted
+        (that is what rare features share with all others). With d <= h nothing is left out.
+    mean : float32 (d - h,)
+    half : float32 (h, r)
+        ``half half'`` is the inverse: exactly for h up to 1024, else as the mean over r = 1024 random signs, which is
+        off by about 3 % of the rows' lengths. Only `left_out` uses it.
     """
 
     X: SparseRows
     inverse: Float32
     rest: Float32
+    mean: Float32
+    half: Float32
 
     @property
     def n_features(self) -> int:
         return len(self.inverse) + len(self.rest)
 
-    def weights(self, sums: Float32) -> Float32:
-        """``A^-1 b`` for each row b of `sums` (labels, d); overwrites `sums`. Cost O(labels h^2)."""
+    def weights(self, sums: Float32, mass: Float64) -> tuple[Float32, Float64]:
+        """Weights (labels, d) and intercepts (labels,) from the target-weighted sums of rows and of targets.
+
+        Overwrites `sums`. Cost O(labels h^2).
+        """
         h = len(self.inverse)
         sums[:, :h] = sums[:, :h] @ self.inverse
+        sums[:, h:] -= mass.astype(np.float32)[:, None] * self.mean
         sums[:, h:] *= self.rest
-        return sums
+        return sums, -(sums[:, h:] @ self.mean).astype(np.float64)
 
 
 def ridge_system(X: CSR, counted: Int64, penalty: float, max_joint: int) -> RidgeSystem:
@@ -74,12 +86,24 @@ def ridge_system(X: CSR, counted: Int64, penalty: float, max_joint: int) -> Ridg
     gram[np.diag_indices(h)] += np.float32(penalty)
     with single_threaded_blas():
         factor, failed = scipy.linalg.lapack.spotrf(gram.T, lower=1, overwrite_a=1)
+        half, _ = scipy.linalg.lapack.strtrs(factor, _signs(h), lower=1, trans=1)
         inverse, failed_too = scipy.linalg.lapack.spotri(factor, lower=1, overwrite_c=1)
     if failed or failed_too:
         raise ConfigError(f"X'X + {penalty} I could not be factored: raise the penalty")
     inverse = inverse.T
     _mirror(inverse)
-    return RidgeSystem(rows, inverse, (1.0 / (energy[order[h:]] + penalty)).astype(np.float32))
+    mean = (np.bincount(X.indices[kept], X.data[kept], X.shape[1]) / max(len(counted), 1))[order[h:]]
+    spread = np.maximum(energy[order[h:]] - len(counted) * mean**2, 0.0)
+    rest = (1.0 / (spread + penalty)).astype(np.float32)
+    return RidgeSystem(rows, inverse, rest, mean.astype(np.float32), np.ascontiguousarray(half))
+
+
+def _signs(h: int) -> Float32:
+    """R (h, r) with ``R R'`` the identity: itself if that is small, else in the mean over random signs."""
+    if h <= _SKETCH:
+        return np.eye(h, dtype=np.float32)
+    signs = np.random.default_rng(0).integers(0, 2, (h, _SKETCH)).astype(np.float32) * 2 - 1
+    return signs / np.float32(np.sqrt(_SKETCH))
 
 
 class LeftOut(NamedTuple):
@@ -100,17 +124,16 @@ class LeftOut(NamedTuple):
 
 
 def left_out(system: RidgeSystem, groups: Groups) -> LeftOut:
-    """The matrices of all groups. Cost O(h nnz(X) + n g (nnz(row) + g)), g the size of a group, at most 256."""
+    """The matrices of all groups. Cost O(r nnz(X) + n g (r + g)), g the size of a group, at most 256."""
     sizes = groups.sizes
     full, last = sizes // FOLD, sizes % FOLD
     first = np.concatenate([[0], np.cumsum(full * FOLD**2 + last**2)])
     matrices = np.empty(first[-1], np.float32)
     indptr = groups.members.indptr.astype(np.int64)
     members = np.ascontiguousarray(groups.members.indices, np.int32)
-    X, inverse, rest = system
 
     def fill(block: range) -> None:
-        _fill_left_out(X, inverse, rest, indptr, members, first, block.start, block.stop, matrices)
+        _fill_left_out(system, indptr, members, first, (block.start, block.stop), matrices)
 
     with single_threaded_blas():
         over_blocks(fill, even_blocks(sizes, 64))
@@ -130,7 +153,7 @@ def _add_gram(X: SparseRows, taking_part: Int64, start: int, stop: int, gram: Fl
                 continue
             for second in range(X.indptr[row], X.indptr[row + 1]):
                 b = X.indices[second]
-                if a <= b and b < h:
+                if a <= b < h:
                     gram[a, b] += X.data[first] * X.data[second]
 
 
@@ -144,50 +167,58 @@ def _mirror(matrix: Float32) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def _fill_left_out(
-    X: SparseRows,
-    inverse: Float32,
-    rest: Float32,
-    indptr: Int64,
-    members: Int32,
-    first: Int64,
-    start: int,
-    stop: int,
-    matrices: Float32,
+    system: RidgeSystem, indptr: Int64, members: Int32, first: Int64, groups: tuple[int, int], matrices: Float32
 ) -> None:
-    """Write the matrices of the groups ``start <= j < stop``."""
-    half = np.zeros(len(inverse) + len(rest), np.float32)
-    for group in range(start, stop):
+    """Write the matrices of the groups ``groups[0] <= j < groups[1]``."""
+    scratch = np.zeros(len(system.rest), np.float32)
+    for group in range(groups[0], groups[1]):
         place = first[group]
         for fold in range(indptr[group], indptr[group + 1], FOLD):
             rows = members[fold : min(fold + FOLD, indptr[group + 1])]
-            matrix = _without(_hat(X, inverse, rest, rows, half))
+            hat = _joint_hat(system, rows)
+            if len(system.rest):
+                _add_rest_of_hat(system, rows, hat, scratch)
+            matrix = _without(hat)
             matrices[place : place + matrix.size] = matrix.ravel().astype(np.float32)
             place += matrix.size
 
 
 @numba.njit(cache=True, nogil=True)
-def _hat(X: SparseRows, inverse: Float32, rest: Float32, rows: Int32, half: Float32) -> Float64:
-    """``X_j A^-1 X_j'`` (g, g) of some rows; `half` (d,) is zero before and after."""
-    h, size = len(inverse), len(rows)
-    hat = np.empty((size, size))
-    for i in range(size):
+def _joint_hat(system: RidgeSystem, rows: Int32) -> Float64:
+    """``X_j A^-1 X_j'`` (g, g) of some rows, over the joint features."""
+    X, half = system.X, system.half
+    halves = np.zeros((len(rows), half.shape[1]), np.float32)
+    for i in range(len(rows)):
         for entry in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
-            feature = X.indices[entry]
-            if feature < h:
-                value, column = X.data[entry], inverse[feature]
-                for position in range(h):
-                    half[position] += value * column[position]
-            else:
-                half[feature] = X.data[entry] * rest[feature - h]
-        for j in range(size):
-            dot = 0.0
-            for entry in range(X.indptr[rows[j]], X.indptr[rows[j] + 1]):
-                dot += X.data[entry] * half[X.indices[entry]]
-            hat[i, j] = dot
-        half[:h] = 0.0
-        for entry in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
-            half[X.indices[entry]] = 0.0
+            if X.indices[entry] < len(half):
+                value, direction = X.data[entry], half[X.indices[entry]]
+                for position in range(len(direction)):
+                    halves[i, position] += value * direction[position]
+    hat: Float64 = np.dot(halves, halves.T).astype(np.float64)
     return hat
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_rest_of_hat(system: RidgeSystem, rows: Int32, hat: Float64, scratch: Float32) -> None:
+    """Add what the features beyond the joint ones contribute; `scratch` (d - h,) is zero before and after."""
+    X, h, with_mean = system.X, len(system.inverse), np.zeros(len(rows))
+    mean_square = np.sum(system.mean.astype(np.float64) ** 2 * system.rest)
+    for i in range(len(rows)):
+        for entry in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
+            feature = X.indices[entry] - h
+            if feature >= 0:
+                scratch[feature] = X.data[entry] * system.rest[feature]
+                with_mean[i] += scratch[feature] * system.mean[feature]
+        for j in range(len(rows)):
+            for entry in range(X.indptr[rows[j]], X.indptr[rows[j] + 1]):
+                if X.indices[entry] >= h:
+                    hat[i, j] += X.data[entry] * scratch[X.indices[entry] - h]
+        for entry in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
+            if X.indices[entry] >= h:
+                scratch[X.indices[entry] - h] = 0.0
+    for i in range(len(rows)):
+        for j in range(len(rows)):
+            hat[i, j] += mean_square - with_mean[i] - with_mean[j]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -201,4 +232,5 @@ def _without(hat: Float64) -> Float64:
         if gain < 1e-12:
             break
         direction /= gain
-    return np.linalg.inv(np.eye(len(hat)) - hat * min(1.0, _MOST_GAIN / max(gain, 1e-12)))
+    scaled = hat * min(1.0, _MOST_GAIN / max(gain, 1e-12))
+    return np.linalg.inv(np.eye(len(hat)) - scaled).astype(np.float64)

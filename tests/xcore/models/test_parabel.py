@@ -386,6 +386,14 @@ def test_calibration_keeps_the_quality_of_the_ranking() -> None:
     assert best[1] > best[0] - 0.02
 
 
+def test_progress_of_two_trainings_is_one_count() -> None:
+    steps: list[tuple[int, int]] = []
+    model = Parabel(calibrate="platt", calibration_share=0.5, arity=2, leaf_size=2)
+    model.fit(random_data(60), np.random.default_rng(0), lambda step, total, metrics=None: steps.append((step, total)))
+    assert steps == sorted(steps)
+    assert {total for _, total in steps} == {steps[-1][0]}
+
+
 def test_too_few_rows_to_hold_out_are_refused() -> None:
     data = TrainingData(sparse(np.eye(2)), sparse([[1.0], [0.0]]))
     held_out_first = next(seed for seed in range(99) if np.random.default_rng(seed).permutation(2)[0] == 0)

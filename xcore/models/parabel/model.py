@@ -15,7 +15,7 @@ from pydantic import Field
 from xcore.components import Report
 from xcore.errors import ConfigError
 from xcore.kernels import SparseRows, over_blocks
-from xcore.matrices import CSR, NO_LABEL, Float32, Int32, Int64, TopK, csr, normalise_rows, open_arrays, row_blocks
+from xcore.matrices import CSR, NO_LABEL, Float32, Int32, Int64, TopK, csr, open_arrays, row_blocks
 from xcore.models.base import Model, TrainingData
 from xcore.models.parabel.calibration import fit_curves
 from xcore.models.parabel.search import best_labels, search_forest
@@ -24,6 +24,8 @@ from xcore.models.parabel.tree import Shape, embed_labels, order_labels
 
 BLOCK_SCORES = 2**22  # child scores that one thread holds at a time while predicting
 CALIBRATION_OFFERS = 50
+STEPS = 1000  # in which a training's progress is reported
+ALREADY_ONE = 1e-5  # a squared length this near 1 differs from it by the rounding of float32
 # Share of its parent's score that a child takes: sigmoid(sharpness * margin). Chosen on held-out rows of EURLEX57K.
 SHARPNESS = {"squared_hinge": 3.0, "logistic": 1.0}
 
@@ -69,7 +71,9 @@ class Parabel(Model):
     def fit(self, data: TrainingData, rng: np.random.Generator, report: Report) -> FittedParabel:
         """Cluster the labels, train all classifiers, and fit probabilities if asked to."""
         if self.normalise:
-            data = TrainingData(normalise_rows(_canonical(data.X)), data.Y)
+            X = _canonical(data.X)
+            rows = _unit_rows(SparseRows.of(X))
+            data = TrainingData(csr(rows.data, rows.indices, rows.indptr, X.shape[1]), data.Y)
         if self.calibrate == "none":
             return self._fit_forest(data, rng, _Progress(report, 0, 1))
         X, Y = _canonical(data.X), _canonical(data.Y)
@@ -124,14 +128,14 @@ class Parabel(Model):
 
 @dataclass(frozen=True)
 class _Progress:
-    """Reports the tasks of one of several trainings as steps of the whole."""
+    """Reports the tasks of one of several trainings as steps of the whole; trainings may differ in their tasks."""
 
     report: Report
     training: int
     n_trainings: int
 
     def __call__(self, step: int, total: int) -> None:
-        self.report(self.training * total + step, self.n_trainings * total)
+        self.report(STEPS * self.training + STEPS * step // total, STEPS * self.n_trainings)
 
 
 def _canonical(matrix: CSR) -> CSR:
@@ -140,6 +144,24 @@ def _canonical(matrix: CSR) -> CSR:
         matrix = matrix.copy()
         matrix.sum_duplicates()
     return csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
+
+
+@numba.njit(cache=True, nogil=True)
+def _unit_rows(rows: SparseRows) -> SparseRows:
+    """Rows of length 1; those that are so already, as TF-IDF makes them, stay as they are, without a copy if all do."""
+    scales = np.ones(len(rows.indptr) - 1, np.float32)
+    for i in range(len(scales)):
+        square = 0.0
+        for value in rows.data[rows.indptr[i] : rows.indptr[i + 1]]:
+            square += np.float64(value) * value
+        if square > 0 and abs(square - 1) > ALREADY_ONE:
+            scales[i] = 1 / np.sqrt(square)
+    if np.all(scales == 1):
+        return rows
+    values = rows.data.copy()
+    for i in range(len(scales)):
+        values[rows.indptr[i] : rows.indptr[i + 1]] *= scales[i]
+    return SparseRows(values, rows.indices, rows.indptr)
 
 
 def _no_curve() -> Float32:
@@ -189,7 +211,8 @@ class FittedParabel:
             raise ConfigError(f"this model was trained on {self.n_features} features, got rows with {X.shape[1]}")
         if k < 1:
             raise ConfigError(f"k must be at least 1, got {k}")
-        rows = SparseRows.of(normalise_rows(_canonical(X)) if self.normalise else _canonical(X))
+        rows = SparseRows.of(_canonical(X))
+        rows = _unit_rows(rows) if self.normalise else rows
         levels, first_children, edges = self._layout
         top = TopK(np.full((X.shape[0], k), NO_LABEL, np.int32), np.full((X.shape[0], k), -np.inf, np.float32))
 

@@ -127,7 +127,7 @@ def _add_margins(
             if by_table:
                 line = table[column]
             else:
-                line += np.searchsorted(features[line:], column)
+                line = _first_from(features, line, column)
                 if line == len(features):
                     break
             if line >= 0 and features[line] == column:
@@ -141,12 +141,28 @@ def _add_margins(
 
 
 @numba.njit(cache=True, nogil=True)
+def _first_from(features: Int32, at: int, column: int) -> int:
+    """Place of the first feature, from `at` on, that is not below `column`: strides that double, then a bisection."""
+    stride, end = 8, len(features)
+    while at + stride < end and features[at + stride] < column:
+        at += stride
+        stride *= 2
+    end = min(at + stride + 1, end)
+    while at < end:
+        middle = (at + end) >> 1
+        below = features[middle] < column
+        at = middle + 1 if below else at
+        end = end if below else middle
+    return at
+
+
+@numba.njit(cache=True, nogil=True)
 def _table_pays(rows: SparseRows, pairs: Int64, held: int, n_lines: int) -> bool:
     """Whether the rows have so many features that filling a table of lines costs less than their bisections."""
     n_features = 0
     for pair in pairs:
         n_features += rows.indptr[pair // held + 1] - rows.indptr[pair // held]
-    return n_features * 4 > n_lines
+    return n_features * 32 > n_lines
 
 
 @numba.njit(cache=True, nogil=True)

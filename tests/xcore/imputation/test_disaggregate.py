@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xcore.grouping import ClusterGroups, Grouper, Groups, Merge, RandomGroups
+from xcore.imputation.auto import Auto
+from xcore.imputation.base import quality_against_truth
+from xcore.imputation.disaggregate import Disaggregate
+from xcore.imputation.eagle import Eagle
+from xcore.imputation.heldout import HeldOutGroups
+from xcore.matrices import CSR, csr
+
+
+def as_csr(dense: object) -> CSR:
+    matrix = sp.csr_array(np.asarray(dense, np.float32))
+    return csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
+
+
+def documents(seed: int = 0, n: int = 2000, n_labels: int = 40, d: int = 120) -> tuple[CSR, CSR]:
+    """Rows of words: each of one to three labels adds words of its own, and all rows share common words."""
+    rng = np.random.default_rng(seed)
+    words = rng.dirichlet(np.full(d, 0.05), size=n_labels)
+    common = rng.dirichlet(np.full(d, 0.3))
+    popularity = rng.zipf(1.6, size=n_labels).clip(max=30).astype(float)
+    truth, counts = np.zeros((n, n_labels)), np.zeros((n, d))
+    for row in range(n):
+        own = rng.choice(n_labels, size=rng.integers(1, 4), replace=False, p=popularity / popularity.sum())
+        truth[row, own] = 1
+        counts[row] = rng.multinomial(30, common * 0.4 + words[own].mean(axis=0) * 0.6)
+    return as_csr(np.log1p(counts)), as_csr(truth)
+
+
+@pytest.mark.parametrize("grouper", [RandomGroups(size=10), RandomGroups(size=40), ClusterGroups(depth=6)])
+def test_carriers_are_found_more_often_than_by_eagle_however_tuned(grouper: Grouper) -> None:
+    X, Y = documents()
+    groups = grouper.group(X, Y, np.random.default_rng(0))
+    ours = quality_against_truth(Disaggregate().impute(X, groups, np.random.default_rng(0)), Y)
+    for centre in (False, True):
+        for iterations in (0, 20):
+            eagle = Eagle(iterations=iterations, centre=centre, assign="top_m")
+            theirs = quality_against_truth(eagle.impute(X, groups, np.random.default_rng(0)), Y)
+            assert ours["precision"] > theirs["precision"]
+
+
+@pytest.mark.parametrize(("size", "error"), [(2, 0.05), (5, 0.05), (20, 0.15)])
+def test_confidence_is_about_the_share_of_positives_that_are_true(size: int, error: float) -> None:
+    X, Y = documents(seed=1)
+    groups = RandomGroups(size=size).group(X, Y, np.random.default_rng(0))
+    quality = quality_against_truth(Disaggregate().impute(X, groups, np.random.default_rng(0)), Y)
+    assert quality["calibration_error"] < error
+
+
+def test_every_pair_yields_as_many_members_as_it_counts() -> None:
+    X, Y = documents(n=300)
+    groups = ClusterGroups(depth=3).group(X, Y, np.random.default_rng(0))
+    imputed = Disaggregate().impute(X, groups, np.random.default_rng(0)).positives(weighted=False)
+    np.testing.assert_array_equal((groups.members @ imputed).toarray(), groups.labels.toarray())
+
+
+@pytest.mark.parametrize("merge", ["list", "set"])
+def test_unknown_counts_cost_some_quality_but_not_all(merge: Merge) -> None:
+    X, Y = documents()
+    groups = RandomGroups(size=10, merge=merge).group(X, Y, np.random.default_rng(0))
+    quality = quality_against_truth(Disaggregate().impute(X, groups, np.random.default_rng(0)), Y)
+    assert quality["precision"] > 0.7
+    assert quality["recall"] > 0.6
+
+
+def test_more_features_than_can_be_modelled_jointly_still_find_the_carriers() -> None:
+    X, Y = documents()
+    groups = RandomGroups(size=10).group(X, Y, np.random.default_rng(0))
+    few, all_of_them = (
+        quality_against_truth(Disaggregate(joint_features=h).impute(X, groups, np.random.default_rng(0)), Y)[
+            "precision"
+        ]
+        for h in (30, 1000)
+    )
+    assert all_of_them >= few > all_of_them - 0.15
+
+
+def test_rows_in_no_group_do_not_count_as_negatives() -> None:
+    X, Y = documents()
+    groups = RandomGroups(size=10).group(X, Y, np.random.default_rng(0))
+    half = groups.take(np.arange(100))
+    rows = np.unique(half.members.indices)
+    alone = Groups(as_csr(half.members.toarray()[:, rows]), half.labels)
+    among_others = Disaggregate().impute(X, half, np.random.default_rng(0)).Y.toarray()
+    among_themselves = Disaggregate().impute(as_csr(X.toarray()[rows]), alone, np.random.default_rng(0)).Y.toarray()
+    np.testing.assert_allclose(among_others[rows], among_themselves, atol=1e-3)
+
+
+def test_held_out_groups_rank_imputers_as_the_truth_does() -> None:
+    X, Y = documents()
+    groups = RandomGroups(size=20).group(X, Y, np.random.default_rng(0))
+    held_out = HeldOutGroups(X, groups, np.random.default_rng(0), share=0.3)
+    plain, ours = (held_out.quality(i, np.random.default_rng(0)) for i in (Eagle(iterations=0), Disaggregate()))
+    assert ours["group_agreement"] > plain["group_agreement"] + 0.05
+    assert 0 < ours["group_precision"] <= 1
+
+
+def test_auto_chooses_by_held_out_groups_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    X, Y = documents()
+    groups = RandomGroups(size=20).group(X, Y, np.random.default_rng(0))
+    with caplog.at_level("INFO", logger="xcore.imputation.auto"):
+        imputed = Auto(share=0.3).impute(X, groups, np.random.default_rng(0))
+    assert imputed.details["chosen"]["imputer"]["kind"] == "disaggregate"
+    assert len(imputed.details["trials"]) == 7
+    assert imputed.details["reason"] in caplog.text
+    assert quality_against_truth(imputed, Y)["precision"] > 0.8
+
+
+def test_auto_leaves_labels_to_all_members_where_all_carry_them() -> None:
+    X, _ = documents(n=400)
+    groups = ClusterGroups(depth=5).group(X, as_csr(np.ones((400, 1))), np.random.default_rng(0))
+    own = np.zeros((400, 32))
+    own[groups.members.indices, np.repeat(np.arange(32), groups.sizes)] = 1
+    shared = Groups(groups.members, (groups.members @ as_csr(own)).tocsr())
+    imputed = Auto(share=0.3).impute(X, shared, np.random.default_rng(0))
+    np.testing.assert_array_equal(imputed.Y.toarray() > 0, own > 0)

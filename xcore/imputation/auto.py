@@ -1,0 +1,83 @@
+"""Choose the imputer from the data alone: the one whose imputation best explains groups that it has not seen."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from xcore.components import Report, silent
+from xcore.grouping import Groups
+from xcore.imputation.base import Imputed, Imputer
+from xcore.imputation.baseline import Baseline
+from xcore.imputation.disaggregate import Disaggregate
+from xcore.imputation.eagle import Eagle
+from xcore.imputation.heldout import HeldOutGroups
+from xcore.matrices import CSR
+
+log = logging.getLogger(__name__)
+
+_MOST_BASELINE_POSITIVES = 50_000_000
+
+
+class Auto(Imputer):
+    """Try every imputer and its main settings on a part of the groups, and use the one that explains the rest best.
+
+    The measure is `HeldOutGroups`; a simpler imputer, earlier in the list, wins a tie. Where no group has more than one
+    member there is nothing to choose, and the baseline is used. Cost: that of all candidates, each with one ridge
+    regression.
+    """
+
+    kind: Literal["auto"] = "auto"
+    share: float = Field(0.1, gt=0, le=0.5, description="Share of the groups held out to judge by.")
+    most_rows: int = Field(2000, ge=1, description="Most rows in the held-out groups; bounds the cost of judging.")
+
+    def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+        seed = int(rng.integers(2**63))
+        candidates = self._candidates(groups)
+        if len(candidates) == 1:
+            only = candidates[0].impute(X, groups, rng, report)
+            return Imputed(only.Y, {"reason": "no group has more than one member: nothing to choose"})
+        held_out = HeldOutGroups(X, groups, np.random.default_rng(seed), self.share, self.most_rows)
+        agreements, trials = [], []
+        for step, candidate in enumerate(candidates):
+            quality = held_out.quality(candidate, np.random.default_rng(seed))
+            agreements.append(quality["group_agreement"])
+            trials.append({"imputer": candidate.options(), **quality})
+            report(step + 1, len(candidates) + 1, quality)
+        best = int(np.argmax(agreements))
+        reason = _reason(candidates, agreements, best)
+        log.info(reason)
+        chosen = candidates[best].impute(X, groups, np.random.default_rng(seed), silent)
+        report(len(candidates) + 1, len(candidates) + 1)
+        return Imputed(chosen.Y, {"reason": reason, "trials": trials, "chosen": chosen.details})
+
+    def _candidates(self, groups: Groups) -> list[Imputer]:
+        """From the simplest to the dearest."""
+        if bool((groups.sizes <= 1).all()):
+            return [Baseline()]
+        n_baseline = int((groups.sizes * np.diff(groups.labels.indptr)).sum())
+        baseline: list[Imputer] = [Baseline()] if n_baseline <= _MOST_BASELINE_POSITIVES else []
+        counted = groups.merge == "list" and bool((groups.labels.data > 1).any())
+        best_assignment: Literal["one", "top_m"] = "top_m" if counted else "one"
+        return [
+            *baseline,
+            Eagle(iterations=0),
+            Eagle(),
+            Eagle(iterations=0, centre=True, assign=best_assignment),
+            Eagle(centre=True, assign=best_assignment),
+            Disaggregate(penalty=10),
+            Disaggregate(),
+        ]
+
+
+def _reason(candidates: list[Imputer], agreements: list[float], best: int) -> str:
+    """One sentence: what was chosen, by which measure, against what."""
+    ranked = sorted(zip(agreements, candidates, strict=True), key=lambda trial: -trial[0])
+    scores = "; ".join(f"{agreement:.4f} {candidate!r}" for agreement, candidate in ranked)
+    return (
+        f"chose {candidates[best]!r} of {len(candidates)} imputers: trained on its labels, a ridge regression "
+        f"reproduces the largest share of the label counts of held-out groups ({scores})"
+    )

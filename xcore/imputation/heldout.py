@@ -1,0 +1,130 @@
+"""How good an imputation is where no row's labels are known: can it explain groups that it has not seen?"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from xcore.components import silent
+from xcore.grouping import Groups
+from xcore.imputation.base import Imputed, Imputer
+from xcore.imputation.ridge import RidgeSystem, ridge_system
+from xcore.kernels import over_blocks, single_threaded_blas
+from xcore.matrices import CSR, Int64, TopK, csr, normalise_rows, topk_of_dense
+
+_BLOCK_FLOATS = 16_000_000
+_MOST_LABELS_A_ROW = 50
+
+
+class HeldOutGroups:
+    """Some groups set aside, by which any imputer can be judged that learns from the others.
+
+    The model trained on an imputation is a ridge regression, a stand-in for whatever is trained later. Each held-out
+    row gets as many best labels as its group has on average, and the group gets the sum. A model that learned to tell
+    members apart reproduces the group's counts; one that learned the groups' mixtures repeats the commonest labels.
+
+    Parameters
+    ----------
+    share : share of the groups to set aside.
+    most_rows : at most this many rows among them; bounds the cost of judging.
+    penalty : of the ridge regression.
+    """
+
+    def __init__(
+        self,
+        X: CSR,
+        groups: Groups,
+        rng: np.random.Generator,
+        share: float = 0.1,
+        most_rows: int = 2000,
+        penalty: float = 1.0,
+    ) -> None:
+        self._X = X
+        self._seen, self._left = _split(groups, rng, share, most_rows)
+        self._rows = np.unique(self._left.members.indices).astype(np.int64)
+        counted = np.unique(self._seen.members.indices)
+        self._system = ridge_system(normalise_rows(X), counted, penalty, max_joint=6000)
+
+    def quality(self, imputer: Imputer, rng: np.random.Generator) -> dict[str, float]:
+        """Impute without the held-out groups, train on the result, and predict the held-out groups' labels.
+
+        Returns
+        -------
+        group_agreement : share of the held-out label counts that the predictions reproduce,
+            ``sum min(predicted, true) / sum true``; with set merge, counts are cut to 1 on both sides.
+        group_precision : the same as a share of the predicted counts.
+        """
+        imputed = imputer.impute(self._X, self._seen, rng, silent)
+        k = _labels_a_row(self._left)
+        predicted = _predict(self._system, imputed, self._rows, int(k.max(initial=1)))
+        return _agreement(self._left, self._rows, predicted, k)
+
+
+def _split(groups: Groups, rng: np.random.Generator, share: float, most_rows: int) -> tuple[Groups, Groups]:
+    """Groups to learn from and groups to judge by: a random `share`, and no more than `most_rows` members."""
+    judged = np.flatnonzero((groups.sizes > 0) & (np.diff(groups.labels.indptr) > 0))
+    order = rng.permutation(judged)[: max(1, int(np.ceil(share * len(judged))))]
+    fits = np.cumsum(groups.sizes[order]) <= most_rows
+    fits[:1] = True
+    left = np.sort(order[fits])
+    return groups.take(np.setdiff1d(np.arange(groups.n_groups), left)), groups.take(left)
+
+
+def _labels_a_row(groups: Groups) -> Int64:
+    """How many labels a member of each group has on average, at least 1."""
+    total = np.add.reduceat(np.append(groups.labels.data, 0.0), groups.labels.indptr[:-1])
+    return np.clip(np.rint(total / np.maximum(groups.sizes, 1)), 1, _MOST_LABELS_A_ROW).astype(np.int64)
+
+
+def _predict(system: RidgeSystem, imputed: Imputed, rows: Int64, k: int) -> TopK:
+    """The k best labels of some rows by a ridge regression on imputed labels; cost O(L h^2 + len(rows) L nnz(row))."""
+    by_label = imputed.Y.T.tocsr()
+    used = np.flatnonzero(np.diff(by_label.indptr))
+    ordered = csr(system.X.data, system.X.indices, system.X.indptr, system.n_features)
+    judged = ordered[rows]
+    width = max(1, min(256, _BLOCK_FLOATS // max(system.n_features, 1)))
+
+    def best(block: slice) -> TopK:
+        return topk_of_dense(_block_scores(system, ordered, judged, by_label[used[block]]), k)
+
+    with single_threaded_blas():
+        blocks = [slice(first, first + width) for first in range(0, len(used), width)]
+        parts = over_blocks(best, blocks)
+    return _merged(parts, [used[block] for block in blocks], len(rows), k)
+
+
+def _block_scores(system: RidgeSystem, X: CSR, judged: CSR, targets: CSR) -> npt.NDArray[np.floating]:
+    sums = np.ascontiguousarray((targets @ X).toarray(), dtype=np.float32)
+    weights, intercepts = system.weights(sums, np.asarray(targets.sum(axis=1), np.float64))
+    scores: npt.NDArray[np.floating] = judged @ weights.T + intercepts
+    return scores
+
+
+def _merged(parts: list[TopK], labels: list[Int64], n_rows: int, k: int) -> TopK:
+    """The k best over blocks of labels."""
+    if not parts:
+        return TopK(np.full((n_rows, k), -1, np.int32), np.full((n_rows, k), -np.inf, np.float32))
+    names = [np.where(part.labels >= 0, own[part.labels], -1) for part, own in zip(parts, labels, strict=True)]
+    all_labels, all_scores = np.hstack(names), np.hstack([part.scores for part in parts])
+    top = topk_of_dense(all_scores, k)
+    return TopK(np.take_along_axis(all_labels, np.maximum(top.labels, 0), axis=1).astype(np.int32), top.scores)
+
+
+def _agreement(left: Groups, rows: Int64, predicted: TopK, k: Int64) -> dict[str, float]:
+    """Overlap of predicted and true label counts of the left-out groups."""
+    group = np.repeat(np.arange(left.n_groups), left.sizes)
+    place = np.searchsorted(rows, left.members.indices)
+    offered = (np.arange(predicted.k)[None] < k[group][:, None]) & (predicted.labels[place] >= 0)
+    keys = (group[:, None] * left.n_labels + predicted.labels[place])[offered]
+    names, counts = np.unique(keys, return_counts=True)
+    true_keys = np.repeat(np.arange(left.n_groups), np.diff(left.labels.indptr)) * left.n_labels + left.labels.indices
+    order = np.argsort(true_keys)
+    true_keys, true_counts = true_keys[order], left.labels.data[order]
+    if left.merge == "set":
+        counts = np.minimum(counts, 1)
+    at = np.minimum(np.searchsorted(true_keys, names), len(true_keys) - 1)
+    both = np.where(true_keys[at] == names, np.minimum(true_counts[at], counts), 0).sum()
+    return {
+        "group_agreement": float(both / max(true_counts.sum(), 1)),
+        "group_precision": float(both / max(counts.sum(), 1)),
+    }
