@@ -41,7 +41,7 @@ class LearningParams(FlowParams):
     grouping: AnyGrouper | None = Field(
         None, description="Groups to make, to study aggregation; none: those that the data came with, if any."
     )
-    imputer: AnyImputer = Field(Disaggregate(), description="How rows get labels from their groups, where there are groups.")
+    imputer: AnyImputer = Field(Disaggregate(), description="How rows get labels where groups have them.")
     model: AnyModel = Field(Parabel(), description="Model to train, by its kind.")
     evaluation: EvaluationOptions = Field(EvaluationOptions(), description="How predictions are measured.")
 

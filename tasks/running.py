@@ -124,6 +124,8 @@ def _track_step(recipe: Recipe, result: Recipe, run: TrackedRun, tags: Mapping[s
     elif result.kind != "study" or recipe is result:
         run.log_step(artifact.manifest)
         run.log_result(artifact)
+        if recipe.kind == "evaluation":
+            run.log_report([settings.store().open(step.ref) for step in recipe.lineage()])
 
 
 def _track_child(recipe: Recipe, artifact: Artifact, run: TrackedRun, tags: Mapping[str, str]) -> None:

@@ -35,6 +35,7 @@ def use_embedded_services() -> None:
     home().mkdir(parents=True, exist_ok=True)
     for name, value in {
         "PREFECT_HOME": str(home() / "prefect"),
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 are too few on a busy machine
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_UI_V2_ENABLED": "false",  # the newer UI asks an outside host
         "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",

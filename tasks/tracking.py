@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -117,6 +117,15 @@ class TrackedRun:
         elif artifact.ref.kind in PLOTS:
             self._log_files(artifact, sorted(artifact.manifest.files), artifact.ref.kind)
         self._draw(artifact)
+
+    def log_report(self, lineage: Sequence[Artifact]) -> None:
+        """A page that tells the whole run, from the dataset to the evaluation."""
+        from xcore.report import render_report
+
+        with TemporaryDirectory() as folder:
+            page = Path(folder) / "report.html"
+            render_report(lineage, page)
+            self._client.log_artifact(self.id, str(page))
 
     def _log_evaluation(self, evaluation: Artifact) -> None:
         summary = json.loads((evaluation.directory / "metrics.json").read_text())

@@ -37,6 +37,9 @@ def test_a_run_killed_in_every_step_in_turn_ends_with_the_same_bytes(workplace: 
     assert [status for _, status in mlflow_runs(workplace)] == ["FINISHED"]
     assert sha256_of_all_files(workplace, summary) == sha256_of_all_files(whole, expected)
 
+    (page,) = workplace.home.glob(f"mlflow-files/*/{summary['mlflow_run']}/artifacts/report.html")
+    assert summary["steps"][-1]["artifact"].split("/")[1] in page.read_text()
+
     again = workplace.pipeline()
     assert again["nothing_changed"]
     assert all(step["cached"] for step in again["steps"])

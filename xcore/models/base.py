@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -60,6 +60,8 @@ class Fitted(Protocol):
 
 class Model(Component):
     """Options of a model family; subclasses set a ``kind`` literal, `fit`, and `load`."""
+
+    deterministic: ClassVar[bool] = True  # the same input gives the same bits
 
     def fit(self, data: TrainingData, rng: np.random.Generator, report: Report) -> Fitted:
         """Train on `data`; the same data, options and generator state give the same bits for any number of threads."""

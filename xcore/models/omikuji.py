@@ -123,8 +123,8 @@ class FittedOmikuji:
         return top
 
     def save(self, directory: Path) -> None:
-        """Write the library's files to ``forest/`` (JSON and CBOR), and ``model.json``."""
-        self.model.save(str(directory / "forest"))
+        """Write the library's files (JSON and CBOR), and ``model.json``."""
+        self.model.save(str(directory))
         numbers = {"n_features": self.n_features, "n_labels": self.n_labels, "beam": self.beam}
         (directory / "model.json").write_text(json.dumps({"kind": "omikuji"} | numbers, indent=2) + "\n")
 
@@ -133,7 +133,7 @@ class FittedOmikuji:
         """Read what `save` wrote."""
         numbers = json.loads((directory / "model.json").read_text())
         del numbers["kind"]
-        return cls(_library().Model.load(str(directory / "forest")), **numbers)
+        return cls(_library().Model.load(str(directory)), **numbers)
 
 
 def _library() -> Any:
