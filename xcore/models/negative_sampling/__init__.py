@@ -1,0 +1,5 @@
+"""Linear classifiers trained against sampled labels, and the full softmax that they approximate."""
+
+from xcore.models.negative_sampling.model import FittedNegativeSampling, NegativeSampling
+
+__all__ = ["FittedNegativeSampling", "NegativeSampling"]

@@ -1,0 +1,79 @@
+"""Training rows as pairs of a row and a class, and the rows held out to draw the learning curve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from xcore.errors import ConfigError
+from xcore.matrices import CSR, Float32, Int32, Int64
+
+Reduction = Literal["all", "first"]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Positives.
+
+    Attributes
+    ----------
+    rows, classes : int32 (n_pairs,)
+        By ascending row.
+    weights : float32 (n_pairs,)
+    """
+
+    rows: Int32
+    classes: Int32
+    weights: Float32
+
+    @classmethod
+    def of(cls, Y: CSR, reduction: Reduction) -> Pairs:
+        """The stored entries of Y, or of each row only the one with the smallest label id."""
+        rows = np.repeat(np.arange(Y.shape[0], dtype=np.int32), np.diff(Y.indptr))
+        order = np.lexsort((Y.indices, rows))
+        if reduction == "first":
+            order = order[np.diff(rows, prepend=-1) > 0]  # rows are in order already
+        return cls(rows[order], Y.indices[order].astype(np.int32), Y.data[order].astype(np.float32))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, chosen: Int64) -> Pairs:
+        return Pairs(self.rows[chosen], self.classes[chosen], self.weights[chosen])
+
+
+@dataclass(frozen=True)
+class Split:
+    """Pairs to train on, and pairs of other rows; classes count the labels that are trained on.
+
+    Attributes
+    ----------
+    labels : int32 (n_classes,)
+        Label id of each class, ascending.
+    """
+
+    train: Pairs
+    held_out: Pairs
+    labels: Int32
+
+    @classmethod
+    def of(cls, Y: CSR, reduction: Reduction, n_held_out: int, rng: np.random.Generator) -> Split:
+        """Hold out some of the rows that have labels; their labels that no training row has are left out."""
+        pairs = Pairs.of(Y, reduction)
+        if not len(pairs):
+            raise ConfigError(
+                f"none of the {Y.shape[0]} training rows has a label: negative-sampling needs at least one positive"
+            )
+        with_labels = np.unique(pairs.rows)
+        chosen = rng.permutation(with_labels)[: min(n_held_out, len(with_labels) - 1)]
+        is_held = np.isin(pairs.rows, chosen)
+        train, held_out = pairs[np.flatnonzero(~is_held)], pairs[np.flatnonzero(is_held)]
+        labels = np.unique(train.classes)
+        held_out = held_out[np.flatnonzero(np.isin(held_out.classes, labels))]
+        return cls(_renamed(train, labels), _renamed(held_out, labels), labels)
+
+
+def _renamed(pairs: Pairs, labels: Int32) -> Pairs:
+    return Pairs(pairs.rows, np.searchsorted(labels, pairs.classes).astype(np.int32), pairs.weights)

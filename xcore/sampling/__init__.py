@@ -1,0 +1,1 @@
+"""Dense projections of features, and samplers of labels: uniform, by frequency, and a tree that mimics the data."""
