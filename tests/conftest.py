@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 CLOSED = {
@@ -25,6 +26,10 @@ CLOSED = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
 }
 os.environ.update(CLOSED)
+
+# Tests never assert a time, and a first example may compile.
+settings.register_profile("eyrie", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("eyrie")
 
 
 @pytest.fixture(scope="session")
