@@ -35,7 +35,8 @@ def plan_aggregate_study(params: AggregateStudyParams) -> Recipe:
     for seed in params.seeds:
         for grouper in params.groupings:
             groups = groups_recipe(grouper, dataset, features, seed)
-            named = {"grouping": label_of(grouper), "family": grouper.kind, "level": grouper.level, "seed": seed}
+            label = label_of(grouper) if grouper.level is None else f"{grouper.kind} {grouper.level:g}"
+            named = {"grouping": label, "family": grouper.kind, "level": grouper.level, "seed": seed}
             for imputer in params.imputers:
                 imputed = imputed_recipe(imputer, groups, dataset, features, seed)
                 cells.append((Cell(method=label_of(imputer), **named), evaluated(imputed, seed)))

@@ -52,9 +52,12 @@ def draw_study(summary: Path, target: Path) -> None:
                 axes.axhline(oracle[metric], color="black", linestyle=":", linewidth=1, label="oracle")
             if family == "random":
                 axes.set_xscale("log")
-                levels = sorted(part["level"].unique())
-                axes.set_xticks(levels, [f"{level:g}" for level in levels])
-            _finish(axes, metric.replace("_at_", "@"), f"{family}: {LEVELS.get(family, 'level')}", "")
+            levels = sorted(part["level"].unique())
+            axes.set_xticks(levels, [f"{level:g}" for level in levels])
+            axes.minorticks_off()
+            _finish(axes, metric.replace("_at_", "@"), f"{family}: {LEVELS.get(family, 'level')}", "", legend=False)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(target)
 
 
@@ -89,8 +92,9 @@ def _figure(size: tuple[float, float]) -> Figure:
     return Figure(figsize=size, dpi=120, layout="constrained")
 
 
-def _finish(axes: Axes, title: str, x: str, y: str) -> None:
+def _finish(axes: Axes, title: str, x: str, y: str, legend: bool = True) -> None:
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    if legend:
+        axes.legend(frameon=False)

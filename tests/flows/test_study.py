@@ -22,7 +22,7 @@ def test_a_study_has_a_child_run_for_each_cell_and_a_table(workplace: Workplace,
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout.splitlines()[-1])
     cells = {(row["grouping"], row["method"]) for row in summary["study"]}
-    groupings = ("random(size=2)", "clusters(depth=5)")
+    groupings = ("random 2", "clusters 5")
     assert cells == {("", "oracle")} | {(name, kind) for name in groupings for kind in ("baseline", "disaggregate")}
     assert {row["metric"] for row in summary["study"]} == {f"precision_at_{k}" for k in (1, 3, 5)}
     with sqlite3.connect(workplace.home / "mlflow.db") as database:
