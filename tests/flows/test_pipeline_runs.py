@@ -132,3 +132,15 @@ def test_the_store_can_be_listed_shown_and_cleaned(workplace: Workplace) -> None
     assert f"{len(listed)} artifacts" in workplace.run("artifacts", "gc", "--older-than", "0").stdout
     assert f"{len(listed)} artifacts" in workplace.run("artifacts", "gc", "--older-than", "0", "--yes").stdout
     assert json.loads(workplace.run("artifacts", "ls", "--json").stdout) == []
+
+
+def test_train_goes_on_from_a_dataset_in_the_store(workplace: Workplace) -> None:
+    made = workplace.pipeline("model.kind=ova")
+    (dataset,) = (step["artifact"] for step in made["steps"] if step["artifact"].startswith("dataset/"))
+    words = ("train", "--set", f"dataset={dataset[8:16]}", "--set", "model.kind=ova", "--json")
+    done = workplace.run(*words)
+    assert done.returncode == 0, done.stderr
+    trained = json.loads(done.stdout.splitlines()[-1])
+    assert trained["metrics"] == made["metrics"]
+    assert all(step["cached"] for step in trained["steps"])
+    assert workplace.run("train", "--set", "dataset=ffff").returncode == 2
