@@ -12,7 +12,7 @@ from typing import Any
 from tasks import settings
 from xcore.errors import EyrieError
 
-FLOW_NAMES = ("ingest", "train", "pipeline", "aggregate-study", "simulate")
+FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "aggregate-study", "simulate")
 
 
 def main(words: list[str] | None = None) -> int:
@@ -51,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--json", action="store_true", help="print the summary as JSON")
         command.set_defaults(run=_run_flow, flow=name)
     _add_artifact_commands(commands)
+    _add_model_commands(commands)
     ui = commands.add_parser("dashboards", help="serve the Prefect and MLflow dashboards of the work folder")
     ui.set_defaults(run=_dashboards)
     return parser
@@ -74,6 +75,21 @@ def _add_artifact_commands(commands: Any) -> None:
         parser.set_defaults(run=_artifacts, action=action)
 
 
+def _add_model_commands(commands: Any) -> None:
+    models = commands.add_parser("models", help="registered models: list, register, promote, roll back")
+    actions = models.add_subparsers(required=True, metavar="ACTION")
+    listing = actions.add_parser("ls", help="the versions of a registered model")
+    register = actions.add_parser("register", help="register a model of the store as a new version")
+    promote = actions.add_parser("promote", help="make a version the champion, whatever the comparison said")
+    back = actions.add_parser("rollback", help="give the alias champion back to the version before")
+    for action, parser in {"list": listing, "register": register, "promote": promote, "rollback": back}.items():
+        parser.add_argument("name", help="name of the registered model, which is the experiment's")
+        parser.add_argument("--json", action="store_true")
+        parser.set_defaults(run=_models, action=action)
+    register.add_argument("model", help="model/ID")
+    promote.add_argument("version", help="a version number or an alias")
+
+
 def _run_flow(arguments: argparse.Namespace) -> int:
     from flows.commands import run_flow
 
@@ -84,6 +100,12 @@ def _artifacts(arguments: argparse.Namespace) -> int:
     from flows import store_commands
 
     return int(getattr(store_commands, f"{arguments.action}_artifacts")(arguments))
+
+
+def _models(arguments: argparse.Namespace) -> int:
+    from flows import model_commands
+
+    return int(getattr(model_commands, f"{arguments.action}_models")(arguments))
 
 
 def _dashboards(arguments: argparse.Namespace) -> int:

@@ -24,7 +24,8 @@ def run_flow(name: str, preset: Path | None, overrides: list[str], as_json: bool
     params = load_params(entry.params, preset, overrides)
     if only_plan:
         return _show_plan(entry, params, as_json)
-    summary = finished_result(entry.plan(params), params) or _run_with_progress(entry, params)
+    finished = None if entry.has_effects else finished_result(entry.plan(params), params)
+    summary = finished or _run_with_progress(entry, params)
     if as_json:
         print(json.dumps(summary))
     else:

@@ -15,23 +15,31 @@ from flows.params import (
     TrainParams,
 )
 from flows.pipeline import ingest, pipeline, plan_ingest, plan_pipeline, plan_train, train
+from flows.retrain import RetrainParams, plan_retrain, retrain
+from flows.score import ScoreParams, plan_score, score
 from flows.study import aggregate_study, plan_aggregate_study, plan_simulate, simulate
 from xcore.artifacts import Recipe
 
 
 @dataclass(frozen=True)
 class FlowEntry:
-    """A flow, its parameters, and the recipe of its result."""
+    """A flow, its parameters, and the recipe of its result.
+
+    A flow with effects beyond its result (a file elsewhere, an alias moved) is run even if the result is there.
+    """
 
     params: type[FlowParams]
     plan: Callable[[Any], Recipe]
     flow: Callable[[Any], dict[str, Any]]
+    has_effects: bool = False
 
 
 FLOWS = {
     "ingest": FlowEntry(IngestParams, plan_ingest, ingest),
     "train": FlowEntry(TrainParams, plan_train, train),
     "pipeline": FlowEntry(PipelineParams, plan_pipeline, pipeline),
+    "retrain": FlowEntry(RetrainParams, plan_retrain, retrain, has_effects=True),
+    "score": FlowEntry(ScoreParams, plan_score, score, has_effects=True),
     "aggregate-study": FlowEntry(AggregateStudyParams, plan_aggregate_study, aggregate_study),
     "simulate": FlowEntry(SimulateParams, plan_simulate, simulate),
 }

@@ -65,10 +65,11 @@ def verify_artifacts(arguments: argparse.Namespace) -> int:
 
 def gc_artifacts(arguments: argparse.Namespace) -> int:
     """Remove what no run in MLflow refers to, and what interrupted writes left behind."""
+    from tasks.registry import registered_ids
     from tasks.tracking import kept_ids
 
     store, age = settings.store(), timedelta(hours=arguments.older_than)
-    unreferenced, leftovers = store.unreferenced(kept_ids(), age), store.leftovers(age)
+    unreferenced, leftovers = store.unreferenced(kept_ids() | registered_ids(), age), store.leftovers(age)
     for manifest in unreferenced:
         print(f"{manifest.ref}  {_size(manifest.n_bytes)}")
         if arguments.yes:

@@ -116,6 +116,18 @@ def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]
     return _summary(result, run, cached)
 
 
+def add_to_result(step: Recipe, result: Recipe, params: FlowParams) -> bool:
+    """Make one more step after a result, and show it in the result's run; True if it had been made before."""
+    run = TrackedRun.find(params.name, result.id)
+    known = {recipe.id for recipe in result.lineage()}
+    cached = [_run_task(recipe, None) for recipe in step.lineage() if recipe.id not in known]
+    artifact = settings.store().open(step.ref)
+    if run and run.tags.get(f"eyrie.{step.kind}") != step.id:
+        run.log_result(artifact)
+        run.log_step(artifact.manifest)  # its tag is written last: whoever finds it need not log again
+    return all(cached)
+
+
 def _track_step(recipe: Recipe, result: Recipe, run: TrackedRun, tags: Mapping[str, str]) -> None:
     """Log a step that is made: what it cost, or, for one evaluation of a study, a run of its own below the study's."""
     artifact = settings.store().open(recipe.ref)

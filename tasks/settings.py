@@ -42,6 +42,7 @@ def use_embedded_services() -> None:
         "PREFECT_LOGGING_EXTRA_LOGGERS": "xcore,tasks",
         "MLFLOW_TRACKING_URI": tracking_uri(),
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
     }.items():
         os.environ.setdefault(name, value)

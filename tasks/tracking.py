@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ID_TAG = "eyrie.id"
 SECONDS_BETWEEN_BATCHES = 2.0
+PROMOTION_METRICS = ("difference", "low", "high", "share_above_margin")
 PLOTS: dict[str, tuple[tuple[str, str, Callable[[Path, Path], None]], ...]] = {
     "evaluation": (("precision_by_label_frequency.png", "per_decile.parquet", draw_deciles),),
     "study": (("study.png", "summary.parquet", draw_study),),
@@ -42,6 +43,7 @@ class TrackedRun:
         self.id: str = run.info.run_id
         self.experiment_id: str = run.info.experiment_id
         self.is_finished: bool = run.info.status == "FINISHED"
+        self.tags: dict[str, str] = dict(run.data.tags)
         self.is_reopened = not is_new and not self.is_finished
         self._waiting: list[Any] = []
         self._last_batch = time.monotonic()
@@ -49,7 +51,7 @@ class TrackedRun:
     @classmethod
     def find(cls, experiment: str, result_id: str) -> TrackedRun | None:
         """The newest run of an experiment that leads to a result."""
-        client = _client()
+        client = tracking_client()
         known = client.get_experiment_by_name(experiment)
         if known is None:
             return None
@@ -59,8 +61,8 @@ class TrackedRun:
     @classmethod
     def open(cls, experiment: str, result_id: str, name: str) -> TrackedRun:
         """The run of a result: found and reopened, or new."""
-        client = _client()
-        return cls._open(client, _experiment_id(client, experiment), result_id, name, {})
+        client = tracking_client()
+        return cls._open(client, experiment_id(client, experiment), result_id, name, {})
 
     def child(self, result_id: str, name: str) -> TrackedRun:
         """A run below this one, for one of several results."""
@@ -114,6 +116,8 @@ class TrackedRun:
         """What people look at in an artifact: metrics, tables and plots, by its kind."""
         if artifact.ref.kind == "evaluation":
             self._log_evaluation(artifact)
+        elif artifact.ref.kind == "comparison":
+            self._log_comparison(artifact)
         elif artifact.ref.kind in PLOTS:
             self._log_files(artifact, sorted(artifact.manifest.files), artifact.ref.kind)
         self._draw(artifact)
@@ -133,6 +137,13 @@ class TrackedRun:
         self._client.log_batch(self.id, metrics=_metrics(named, 0))
         self._log_files(evaluation, sorted(evaluation.manifest.files), "evaluation")
         self.log_curves()
+
+    def _log_comparison(self, artifact: Artifact) -> None:
+        """What decided over a promotion, as metrics of the run that was judged."""
+        facts = json.loads((artifact.directory / "comparison.json").read_text())
+        named = {f"promotion/{name}": facts[name] for name in PROMOTION_METRICS if name in facts}
+        self._client.log_batch(self.id, metrics=_metrics(named, 0))
+        self._log_files(artifact, sorted(artifact.manifest.files), "comparison")
 
     def _log_files(self, artifact: Artifact, names: Iterable[str], folder: str) -> None:
         for name in names:
@@ -167,7 +178,7 @@ class TrackedRun:
 
 def kept_ids() -> set[str]:
     """Ids of all artifacts that runs refer to; a run deleted in MLflow refers to nothing."""
-    client = _client()
+    client = tracking_client()
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     kept: set[str] = set()
     token: str | None = None
@@ -192,7 +203,8 @@ def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _client() -> MlflowClient:
+def tracking_client() -> MlflowClient:
+    """A client of where runs and registered models are kept."""
     from mlflow import MlflowClient
 
     uri = settings.tracking_uri()
@@ -211,7 +223,8 @@ def _newest_run(client: MlflowClient, experiment_id: str, tags: Mapping[str, str
     return runs[0] if runs else None
 
 
-def _experiment_id(client: MlflowClient, name: str) -> str:
+def experiment_id(client: MlflowClient, name: str) -> str:
+    """The id of an experiment, which is made if there is none of that name."""
     from mlflow.exceptions import MlflowException
 
     known = client.get_experiment_by_name(name)

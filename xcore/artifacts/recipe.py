@@ -22,13 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Workshop:
-    """What a build function gets: opened inputs, options, a seeded generator, and an empty folder to fill."""
+    """What a build function gets: opened inputs, options, a seeded generator, and an empty folder to fill.
+
+    `scratch` is a folder that outlives a build that is killed: what the next build of the same artifact finds there it
+    need not make again. It may not exist yet, and another process may use or clear it at the same time.
+    """
 
     inputs: Mapping[str, Artifact]
     options: Any
     rng: np.random.Generator
     report: Report
     directory: Path
+    scratch: Path
 
 
 Build = Callable[[Workshop], Mapping[str, Any]]

@@ -85,6 +85,22 @@ KINDS: dict[str, Kind] = {
     "predictions": Kind(
         1, "the k best labels of each row, with scores", files=("predictions.parquet",), columns={"*.parquet": _SCORED}
     ),
+    "scores": Kind(
+        1,
+        "labels of new rows, with scores",
+        files=("scores.parquet",),
+        columns={
+            "scores.parquet": (
+                _ROW_ID,
+                pa.field("labels", pa.list_(pa.string())),
+                pa.field("scores", pa.list_(pa.float32())),
+                pa.field("threshold", pa.float32()),
+            )
+        },
+    ),
+    "comparison": Kind(
+        1, "a challenger against the champion, on the same rows", files=("comparison.json", "metrics.parquet")
+    ),
     "study": Kind(1, "many evaluations side by side", files=("cells.parquet", "summary.parquet")),
     "simulation": Kind(1, "a simulation of the theory", files=("table.parquet",)),
     "evaluation": Kind(1, "metrics of predictions", files=("metrics.json", "per_label.parquet")),

@@ -75,12 +75,14 @@ class Store:
         if self.is_intact(recipe.ref):
             return Made(self.open(recipe.ref), cached=True)
         inputs = {role: self.open(source.ref) for role, source in recipe.inputs.items()}
+        scratch = self._staging_root / f"{recipe.kind}-{recipe.id}"
         with self._staging() as directory:
             with Meter() as meter:
-                counts = recipe.build(Workshop(inputs, recipe.options, recipe.rng(), report, directory))
+                counts = recipe.build(Workshop(inputs, recipe.options, recipe.rng(), report, directory, scratch))
             manifest = _manifest_of(recipe, directory, counts, meter)
             check_files(recipe.kind, directory)
             self._publish(manifest, directory)
+        shutil.rmtree(scratch, ignore_errors=True)
         return Made(self.open(recipe.ref), cached=False)
 
     def holds(self, ref: ArtifactRef) -> bool:
@@ -214,6 +216,11 @@ class Store:
     def _path(self, ref: ArtifactRef, *more: str) -> str:
         return "/".join((self.root, ref.kind, ref.id, *more))
 
+    @property
+    def _staging_root(self) -> Path:
+        """On the root's own disk where the root is local, so that a rename publishes."""
+        return (Path(self.root) if self.is_local else self.cache) / STAGING
+
     def _folders(self, name: str) -> list[pafs.FileInfo]:
         selector = pafs.FileSelector(f"{self.root}/{name}", allow_not_found=True)
         entries = [entry for entry in self.filesystem.get_file_info(selector) if entry.type == pafs.FileType.Directory]
@@ -221,9 +228,8 @@ class Store:
 
     @contextmanager
     def _staging(self) -> Iterator[Path]:
-        """An empty local folder for the files of one artifact, on the root's own disk where the root is local."""
-        parent = Path(self.root) / STAGING if self.is_local else self.cache / STAGING
-        directory = parent / uuid.uuid4().hex
+        """An empty local folder for the files of one artifact."""
+        directory = self._staging_root / uuid.uuid4().hex
         directory.mkdir(parents=True)
         try:
             yield directory

@@ -1,0 +1,57 @@
+"""``python -m flows models``: versions of a registered model, which of them serves, and how to go back."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from rich.table import Table
+
+from flows.terminal import wide_console
+from tasks.registry import find_model, find_version, parts_of, promote, register, rollback, source_run, versions
+
+
+def list_models(arguments: argparse.Namespace) -> int:
+    """All versions, newest first."""
+    known = versions(arguments.name)
+    if arguments.json:
+        rows = [{"version": v.number, "aliases": list(v.aliases), "tags": dict(v.tags)} for v in known]
+        print(json.dumps(rows))
+        return 0
+    table = Table("version", "aliases", "model", "dataset", "note")
+    for version in known:
+        table.add_row(
+            str(version.number),
+            " ".join(version.aliases),
+            str(version.model),
+            version.tags["eyrie.dataset"],
+            version.note,
+        )
+    wide_console().print(table if known else f"There is no registered model {arguments.name!r}.")
+    return 0
+
+
+def register_models(arguments: argparse.Namespace) -> int:
+    """Register a model of the store; the run that made it is found by its tag."""
+    ref = find_model(arguments.name, arguments.model)
+    version, is_new = register(arguments.name, parts_of(ref), source_run(arguments.name, ref))
+    return _say(arguments, f"{ref} is {version}{'' if is_new else ', as it was before'}", version=version.number)
+
+
+def promote_models(arguments: argparse.Namespace) -> int:
+    """Make a version the champion by hand."""
+    version = find_version(arguments.name, arguments.version)
+    done = promote(version)
+    return _say(arguments, f"{version} is {'now' if done else 'already'} the champion", champion=version.number)
+
+
+def rollback_models(arguments: argparse.Namespace) -> int:
+    """Give the alias back to the version before."""
+    current, before = rollback(arguments.name)
+    text = f"{before} is the champion again; version {current.number} will not be promoted by itself"
+    return _say(arguments, text, champion=before.number, rolled_back=current.number)
+
+
+def _say(arguments: argparse.Namespace, text: str, **facts: int) -> int:
+    print(json.dumps(facts) if arguments.json else text)
+    return 0

@@ -1,0 +1,76 @@
+"""Train again, and let the better model serve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from pydantic import Field
+
+from flows.params import PipelineParams
+from flows.pipeline import plan_pipeline
+from tasks import settings
+from tasks.predict import predictions_recipe
+from tasks.promote import comparison_markdown, comparison_recipe, read_comparison
+from tasks.registry import champion_parts, mark_challenger, parts_of, register, settle
+from tasks.running import add_to_result, make_result
+from xcore.artifacts import ArtifactRef, Recipe
+from xcore.promotion import Promotion
+
+
+class RetrainParams(PipelineParams):
+    """Parameters of `retrain`."""
+
+    promotion: Promotion = Field(Promotion(), description="When the new model replaces the champion.")
+
+
+def plan_retrain(params: RetrainParams) -> Recipe:
+    """The comparison of the model to train with the champion there is now; the evaluation where they are the same."""
+    evaluation = plan_pipeline(params)
+    return _plan_comparison(evaluation, params) or evaluation
+
+
+def _plan_comparison(evaluation: Recipe, params: RetrainParams) -> Recipe | None:
+    """None where the model is the champion itself."""
+    ranked, dataset = evaluation.inputs["predictions"], evaluation.inputs["dataset"]
+    model = ranked.inputs["model"]
+    champion, problem = champion_parts(params.name)
+    if champion and champion.model.id == model.id:
+        return None
+    k = max(params.promotion.k, *params.evaluation.ks)
+    predictions = predictions_recipe(model, ranked.inputs["features"], params.promotion.split, k)
+    return comparison_recipe(predictions, dataset, champion, problem, params.promotion, params.seed)
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def register_and_settle(name: str, model: ArtifactRef, run_id: str, decision: str, reason: str) -> dict[str, Any]:
+    """Register a model as the challenger, and make it the champion if that was decided."""
+    version, is_new = register(name, parts_of(model), run_id)
+    mark_challenger(version)
+    return settle(version, decision, reason) | {"is_new": is_new}
+
+
+@flow(name="retrain", flow_run_name="{params.run_name}")
+def retrain(params: RetrainParams) -> dict[str, Any]:
+    """Ingest what changed, train, compare with the champion on the same held-out rows, promote if it is better."""
+    evaluation = plan_pipeline(params)
+    summary = make_result(evaluation, "retrain", params)
+    comparison = _plan_comparison(evaluation, params)
+    facts: dict[str, Any] = {"decision": "keep", "reason": "it is the champion already"}
+    unchanged = summary["nothing_changed"]
+    if comparison:
+        unchanged = add_to_result(comparison, evaluation, params) and unchanged
+        facts, rows = read_comparison(settings.store().open(comparison.ref).directory)
+        create_markdown_artifact(comparison_markdown(facts, rows), key="promotion", description=facts["reason"])
+    model = evaluation.inputs["predictions"].inputs["model"].ref
+    done = register_and_settle(params.name, model, summary["mlflow_run"], facts["decision"], facts["reason"])
+    became = "is now the champion" if done["promoted"] else f"was not promoted; the champion is {done['champion']}"
+    says = f"Version {done['version']} of {params.name} {became}: {done['reason']}"
+    return summary | {
+        "promotion": facts | done,
+        "comparison": str(comparison.ref) if comparison else None,
+        "nothing_changed": unchanged and not done["promoted"] and not done["is_new"],
+        "says": [says],
+    }

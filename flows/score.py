@@ -1,0 +1,63 @@
+"""Labels for new rows in bulk, by a registered model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from pydantic import Field, field_validator
+
+from flows.params import FlowParams
+from tasks import settings
+from tasks.registry import find_model, parts_of
+from tasks.running import make_result
+from tasks.score import deliver, scores_recipe
+from xcore.artifacts import Recipe
+from xcore.scoring import Batch, Cut
+
+
+class ScoreParams(FlowParams):
+    """Parameters of `score`."""
+
+    name: str = Field("eyrie", min_length=1, description="Name of the registered model, and of the MLflow experiment.")
+    model: str = Field(
+        "champion", min_length=1, description="Which one: an alias, a version number, or model/ID from the store."
+    )
+    rows: Batch = Field(description="What to score.")
+    cut: Cut = Field(Cut(), description="How many labels a row gets.")
+    names: bool = Field(True, description="Write the labels' names beside their ids.")
+    block_mb: int = Field(
+        16, ge=1, le=1024, title="Block, MB", description="Megabytes of input that are scored, and kept, at a time."
+    )
+    output: Path | None = Field(None, description="Parquet file to write as well; none: only the store has the scores.")
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _number_alone(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @property
+    def run_name(self) -> str:
+        return f"{self.name}-score"
+
+
+def plan_score(params: ScoreParams) -> Recipe:
+    """Scores of files by a model."""
+    parts = parts_of(find_model(params.name, params.model))
+    return scores_recipe(parts, params.rows, params.cut, params.names, params.block_mb)
+
+
+@flow(name="score", flow_run_name="{params.run_name}")
+def score(params: ScoreParams) -> dict[str, Any]:
+    """Files in, labels with scores out; a run that was killed goes on after its last finished block."""
+    recipe = plan_score(params)
+    summary = make_result(recipe, "score", params)
+    scores = settings.store().open(recipe.ref)
+    if params.output:
+        deliver(scores, params.output)
+    counts = scores.manifest.counts
+    speed = f"{counts['rows_per_second']:,.0f} rows a second"
+    says = f"{counts['rows']:,} rows scored by {recipe.inputs['model'].ref}, {speed}"
+    where = params.output or scores.directory / "scores.parquet"
+    return summary | {"scored": dict(counts), "output": str(where), "says": [says, f"Scores are in {where}"]}

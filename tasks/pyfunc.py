@@ -1,0 +1,75 @@
+"""What MLflow runs to serve a registered model. It is copied beside the model's files; nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from mlflow.exceptions import MlflowException
+from mlflow.models import set_model
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from mlflow.pyfunc import PythonModel
+from pydantic import ValidationError
+
+from xcore.errors import ConfigError, EyrieError
+from xcore.models import MODEL_KINDS
+from xcore.scoring import Cut, Scorer
+from xcore.text import load as load_text
+
+COLUMNS = {
+    "text": {"text": pa.string()},
+    "sparse": {"indices": pa.list_(pa.int64()), "values": pa.list_(pa.float64())},
+    "vector": {"vector": pa.list_(pa.float64())},
+}
+
+
+class ServedModel(PythonModel):
+    """Rows in (``text``, or ``indices`` and ``values``, or ``vector``), label ids, names and scores out."""
+
+    def load_context(self, context: Any) -> None:
+        """Open the model, and answer one empty row, so that the first caller does not wait for the compiler."""
+        files = {name: Path(path) for name, path in context.artifacts.items()}
+        labels = pq.read_table(files["labels"])
+        kind = json.loads((files["model"] / "model.json").read_text())["kind"]
+        self._scorer = Scorer(
+            MODEL_KINDS[kind].load(files["model"]),
+            context.model_config["form"],
+            labels["id"],
+            labels["name"],
+            load_text(files["vocabulary"]) if "vocabulary" in files else None,
+        )
+        self._scorer.answer(self._rows(pd.DataFrame(self._example())), Cut())
+
+    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """``labels``, ``names`` and ``scores`` of each row, best first; `params` may set ``k`` and ``threshold``."""
+        try:
+            answer = self._scorer.answer(self._rows(model_input), _cut(params or {}))
+        except (EyrieError, pa.ArrowException) as error:
+            raise MlflowException(str(error), INVALID_PARAMETER_VALUE) from None
+        return pd.DataFrame({name: answer[name].to_pylist() for name in answer.column_names})
+
+    def _rows(self, frame: pd.DataFrame) -> pa.RecordBatch:
+        columns = COLUMNS[self._scorer.form]
+        return pa.record_batch(
+            {name: pa.array(frame[name].tolist(), kind) for name, kind in columns.items() if name in frame}
+        )
+
+    def _example(self) -> dict[str, list[Any]]:
+        width = self._scorer.fitted.n_features
+        return {"text": [""], "indices": [[]], "values": [[]], "vector": [[0.0] * width]}
+
+
+def _cut(params: Mapping[str, Any]) -> Cut:
+    try:
+        return Cut.model_validate({name: value for name, value in params.items() if value is not None})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise ConfigError(f"{problem['loc'][0]}: {problem['msg']}, got {problem['input']!r}") from None
+
+
+set_model(ServedModel())

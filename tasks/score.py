@@ -1,0 +1,107 @@
+"""Give labels to new rows, with a model that is in the store."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SerializeAsAny
+
+from xcore.artifacts import Artifact, Recipe, Workshop
+from xcore.artifacts.identity import file_sha256
+from xcore.components import Component
+from xcore.data.dataset import Dataset
+from xcore.data.readers.base import Form
+from xcore.models.base import Model
+from xcore.scoring import SCORES_FILE, Batch, Cut, Scorer, score_batch
+from xcore.text import load as load_text
+
+MEGABYTE = 1 << 20
+
+
+class UsedModel(Component):
+    """A trained model as an option of a step: what opens it, and which rows it takes."""
+
+    family: SerializeAsAny[Model]
+    form: Form
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """A trained model and what it needs to be used on new rows: artifacts that are in the store."""
+
+    used: UsedModel
+    model: Recipe
+    dataset: Recipe
+    vocabulary: Recipe | None
+
+    def inputs(self, prefix: str = "") -> dict[str, Recipe]:
+        """As inputs of a step, by role."""
+        roles = {"model": self.model, "dataset": self.dataset, "vocabulary": self.vocabulary}
+        return {f"{prefix}{role}": recipe for role, recipe in roles.items() if recipe is not None}
+
+    def ids(self) -> dict[str, str]:
+        """The ids of all parts, by kind."""
+        return {recipe.kind: recipe.id for recipe in self.inputs().values()}
+
+
+def open_scorer(used: UsedModel, inputs: Mapping[str, Artifact], prefix: str = "") -> Scorer:
+    """The model among the inputs of a step, ready for rows."""
+    labels = Dataset(inputs[f"{prefix}dataset"].directory).label_table()
+    vocabulary = inputs.get(f"{prefix}vocabulary")
+    return Scorer(
+        used.family.load(inputs[f"{prefix}model"].directory),
+        used.form,
+        labels["id"],
+        labels["name"],
+        load_text(vocabulary.directory) if vocabulary else None,
+    )
+
+
+class Scoring(Component):
+    """What to score, and how."""
+
+    model: UsedModel
+    rows: Batch
+    cut: Cut
+    names: bool = Field(True, description="Write the labels' names beside their ids.")
+    block_mb: int = Field(16, ge=1, le=1024, description="Megabytes of input that are scored at a time.")
+
+
+def score_rows(workshop: Workshop) -> Mapping[str, Any]:
+    """Labels and scores of all rows of the files; after a kill, finished blocks are not scored again."""
+    options: Scoring = workshop.options
+    return score_batch(
+        open_scorer(options.model, workshop.inputs),
+        options.rows,
+        options.cut,
+        names=options.names,
+        directory=workshop.directory,
+        scratch=workshop.scratch,
+        report=workshop.report,
+        block_bytes=options.block_mb * MEGABYTE,
+    )
+
+
+def scores_recipe(parts: ModelParts, rows: Batch, cut: Cut, names: bool, block_mb: int) -> Recipe:
+    """What a model says of files."""
+    options = Scoring(model=parts.used, rows=rows, cut=cut, names=names, block_mb=block_mb)
+    return Recipe("scores", score_rows, options, parts.inputs(), sources=tuple(rows.files))
+
+
+def deliver(scores: Artifact, output: Path) -> None:
+    """Put a copy of the scores where they are wanted, whole or not at all; one with the same bytes stays as it is."""
+    source, wanted = scores.directory / SCORES_FILE, scores.manifest.files[SCORES_FILE]
+    if output.is_file() and output.stat().st_size == wanted.n_bytes and file_sha256(output) == wanted.sha256:
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    draft = output.with_name(f".{output.name}.{uuid.uuid4().hex}")
+    try:
+        shutil.copyfile(source, draft)
+        draft.replace(output)
+    finally:
+        draft.unlink(missing_ok=True)
