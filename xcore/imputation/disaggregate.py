@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numba
 import numpy as np
 from pydantic import Field
 
+from xcore import cholesky
 from xcore.components import Report
 from xcore.grouping import Groups
 from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels
 from xcore.imputation.posterior import given_count, given_some
-from xcore.imputation.ridge import FOLD, LeftOut, RidgeSystem, left_out, ridge_system
-from xcore.kernels import SparseRows, even_blocks, over_blocks, single_threaded_blas
+from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows
+from xcore.kernels import even_blocks, over_blocks, single_threaded_blas
 from xcore.matrices import CSR, Float32, Float64, Int64, normalise_rows
 
 _BLOCK_FLOATS = 16_000_000
-_SHARPNESS = 2.5
+_SHARPNESS = 2.2
 _FLOOR = 0.05
-_SETTLED = 0.01
-_OUT = 0.01  # of its first share: a candidate whose chance falls below is out for good
+_SETTLED = 0.05
+_FEW_CARRIERS = 5
+_OUT = 0.1  # of its first share: a candidate whose chance falls below is out for good
 
 
 class Disaggregate(Imputer):
@@ -33,11 +35,11 @@ class Disaggregate(Imputer):
        all labels and rounds.
     2. Within each (group, label) pair, new q from the scores s that the members would get from a regression without
        their group (`LeftOut`; else a group of similar members confirms whatever it was given first). The odds of a
-       member are ``max(s / s_k, 0.05)^2.5``, s_k the mean score of the label's carriers, conditioned exactly on the
+       member are ``max(s / s_k, 0.05)^2.2``, s_k the mean score of the label's carriers, conditioned exactly on the
        group's count (`given_count`). Where counts are not known, s_k is the mean of the groups' best scores, and the
        condition is "at least one" (`given_some`).
 
-    A label is done when its chances move by less than 1 %. The `count` best members of each pair become positives (as
+    A label is done when its chances move by less than 5 %. The `count` best members of each pair become positives (as
     many as are expected where counts are not known), and their q is the confidence. The exponent was chosen once, on
     EURLEX57K, as the one whose confidences are right on average; the floor says how much a score near 0 can exclude.
 
@@ -56,21 +58,77 @@ class Disaggregate(Imputer):
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
         pairs, known = Pairs.of(groups), groups.merge == "list"
         system = ridge_system(normalise_rows(X), np.unique(groups.members.indices), self.penalty, self.joint_features)
-        folds = left_out(system, groups)
-        start = pairs.candidates()
+        sketch = sketch_rows(system)
+        folds = left_out(system.rest, sketch, groups)
+        overlap = bool((np.bincount(groups.members.indices) > 1).any())
+        question = _Question(pairs, pairs.candidates(), sketch, folds, known, overlap)
         chance = np.repeat(_first_shares(pairs, groups), pairs.size).astype(np.float32)
-        active = np.flatnonzero(np.diff(pairs.of_label))
-        active_labels = []
-        report(1, self.rounds + 1)
-        for turn in range(self.rounds):
-            active_labels.append(len(active))
-            moved = _turn(system, folds, pairs, active, start, known, chance)
-            active = active[moved > _SETTLED]
-            report(turn + 2, self.rounds + 1, {"active_labels": float(len(active))})
-        rows, labels, confidence = _best_members(pairs, start, chance, known)
+        blocks = _blocks(system, pairs, question.start, chance)
+        done = 0
+
+        def answer(block: _Block) -> int:
+            nonlocal done
+            label_rounds = self._answer(system, question, block, chance)
+            done += 1
+            report(done, len(blocks))
+            return label_rounds
+
+        with single_threaded_blas():
+            label_rounds = sum(over_blocks(answer, blocks))
+        rows, labels, confidence = _best_members(pairs, question.start, chance, known)
         Y = rows_and_labels(rows, labels, confidence, (groups.n_rows, groups.n_labels))
         mean = float(confidence.mean(dtype=np.float64)) if len(confidence) else 0.0
-        return Imputed(Y, {"mean_confidence": mean, "active_labels": active_labels})
+        n_used = int((np.diff(pairs.of_label) > 0).sum())
+        return Imputed(Y, {"mean_confidence": mean, "mean_rounds": label_rounds / max(n_used, 1)})
+
+    def _answer(self, system: RidgeSystem, question: _Question, block: _Block, chance: Float32) -> int:
+        """Regression and reassignment in turns until the chances of a block's labels settle; returns labels x turns."""
+        active, label_rounds = block.labels, 0
+        for _ in range(self.rounds):
+            width = question.sketch.shape[1] if block.sketched else system.n_joint
+            weights = np.zeros((len(active), width), np.float32)
+            _sum_targets(system, question, active, block.sketched, chance, weights)
+            if not block.sketched:
+                cholesky.solve(system.factor, weights)
+            moved = _reassign_labels(system, question, active, block.sketched, weights, chance)
+            label_rounds += len(active)
+            active = active[moved > _SETTLED]
+            if not len(active):
+                break
+        return label_rounds
+
+
+class _Question(NamedTuple):
+    """Who carries what: the pairs, where the candidates of each start, and how scores are made without the own fold."""
+
+    pairs: Pairs
+    start: Int64
+    sketch: Float32
+    folds: LeftOut
+    known: bool
+    overlap: bool
+
+
+class _Block(NamedTuple):
+    """Labels that are worked on together, and whether rows are compared by their sketches."""
+
+    labels: Int64
+    sketched: bool
+
+
+def _blocks(system: RidgeSystem, pairs: Pairs, start: Int64, chance: Float32) -> list[_Block]:
+    """Labels of few carriers are compared by sketches: the error, which grows with the root of their number, is small,
+    and h^2 would be a high price. Their blocks are small too, to stay in the processor's cache."""
+    carriers = np.add.reduceat(np.append(chance, 0.0), start[pairs.of_label[:-1]]) * (np.diff(pairs.of_label) > 0)
+    few = (carriers > 0) & (carriers <= _FEW_CARRIERS)
+    many = np.flatnonzero((carriers > 0) & ~few)
+    rare = np.flatnonzero(few)
+    width = int(np.clip(_BLOCK_FLOATS // max(system.n_joint, 1), 1, 256))
+    # The dear ones first, or one thread would end long after the other.
+    return [
+        *(_Block(many[first : first + width], False) for first in range(0, len(many), width)),
+        *(_Block(rare[first : first + 16], True) for first in range(0, len(rare), 16)),
+    ]
 
 
 def _first_shares(pairs: Pairs, groups: Groups) -> Float64:
@@ -87,143 +145,196 @@ def _first_shares(pairs: Pairs, groups: Groups) -> Float64:
     return np.clip(rate / of_groups, 1.0 / pairs.size, 1.0)
 
 
-def _turn(
-    system: RidgeSystem, folds: LeftOut, pairs: Pairs, labels: Int64, start: Int64, known: bool, chance: Float32
+@numba.njit(cache=True, nogil=True)
+def _sum_targets(
+    system: RidgeSystem, question: _Question, labels: Int64, sketched: bool, chance: Float32, sums: Float32
+) -> None:
+    """``sums[k] = sum_i q_ik x_i`` over the candidates of each label, x_i by its joint features or its sketch."""
+    pairs, X = question.pairs, system.X
+    for k in range(len(labels)):
+        targets = _targets(question, labels[k], chance)
+        begin = question.start[pairs.of_label[labels[k]]]
+        for pair in range(pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]):
+            for i in range(pairs.size[pair]):
+                q = targets[question.start[pair] - begin + i]
+                if q > 0:
+                    row = pairs.members[pairs.first[pair] + i]
+                    if sketched:
+                        for position in range(sums.shape[1]):
+                            sums[k, position] += q * question.sketch[row, position]
+                    else:
+                        for entry in range(X.indptr[row], X.indptr[row + 1]):
+                            sums[k, X.indices[entry]] += q * X.data[entry]
+
+
+@numba.njit(cache=True, nogil=True)
+def _targets(question: _Question, label: int, chance: Float32) -> Float32:
+    """What each candidate counts for in the regression: its chance, but once where it is so through several groups.
+
+    Such a row gets the best of its chances in all of them (in place), and counts where it comes first.
+    """
+    pairs = question.pairs
+    first, end = question.start[pairs.of_label[label]], question.start[pairs.of_label[label + 1]]
+    targets = chance[first:end].copy()
+    if not question.overlap:
+        return targets
+    rows = np.empty(end - first, np.int32)
+    for pair in range(pairs.of_label[label], pairs.of_label[label + 1]):
+        place = question.start[pair] - first
+        rows[place : place + pairs.size[pair]] = pairs.members[pairs.first[pair] : pairs.first[pair] + pairs.size[pair]]
+    order = np.argsort(rows, kind="mergesort")
+    begin = 0
+    while begin < len(order):
+        stop, best = begin, np.float32(0.0)
+        while stop < len(order) and rows[order[stop]] == rows[order[begin]]:
+            best = max(best, targets[order[stop]])
+            stop += 1
+        for position in range(begin, stop):
+            targets[order[position]] = best if position == begin else np.float32(0.0)
+            chance[first + order[position]] = best
+        begin = stop
+    return targets
+
+
+@numba.njit(cache=True, nogil=True)
+def _reassign_labels(
+    system: RidgeSystem, question: _Question, labels: Int64, sketched: bool, weights: Float32, chance: Float32
 ) -> Float64:
-    """Regression and reassignment of some labels, in place; returns by how much each moved, as a share of its mass."""
-    width = int(np.clip(_BLOCK_FLOATS // max(system.n_features, 1), 1, 256))
-    moved = np.zeros(len(labels))
+    """New chances (in place) by the regressions `weights`; returns by how much each label moved, in shares of its mass.
 
-    def turn(block: slice) -> None:
-        own = labels[block]
-        weights = np.zeros((len(own), system.n_features), np.float32)
-        mass = _add_targets(system.X, pairs, own, start, chance, weights)
-        weights, intercepts = system.weights(weights, mass)
-        for position, label in enumerate(own):
-            model = (weights[position], intercepts[position])
-            scores = _scores(system.X, folds, pairs, label, start, model, chance)
-            moved[block.start + position] = _reassign(pairs, label, start, known, scores, chance)
-
-    with single_threaded_blas():
-        over_blocks(turn, [slice(first, first + width) for first in range(0, len(labels), width)])
+    Where the carriers score nothing the features say nothing about the label, and its chances stay.
+    """
+    pairs, start = question.pairs, question.start
+    moved, scratch = np.zeros(len(labels)), np.zeros(len(system.rest.scale), np.float32)
+    for k in range(len(labels)):
+        first_pair, end_pair = pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
+        first = start[first_pair]
+        scores = _fitted(system, question, labels[k], sketched, weights[k], chance)
+        if len(scratch):
+            _add_rest(system.rest, question, labels[k], chance, scores, scratch)
+        for pair in range(first_pair, end_pair):
+            _leave_out(question, pair, chance[start[pair] : start[pair + 1]], scores[start[pair] - first :])
+        scale = _scale(question, labels[k], scores, chance)
+        if scale > 1e-9:
+            mass = np.sum(chance[first : start[end_pair]])
+            for pair in range(first_pair, end_pair):
+                own = scores[start[pair] - first : start[pair + 1] - first]
+                moved[k] += _condition(question, pair, own, scale, chance[start[pair] : start[pair + 1]])
+            moved[k] /= mass
     return moved
 
 
-@numba.njit(cache=True, nogil=True)
-def _add_targets(X: SparseRows, pairs: Pairs, labels: Int64, start: Int64, chance: Float32, sums: Float32) -> Float64:
-    """``sums[k] = sum_i q_ik x_i``, and returns ``sum_i q_ik``.
-
-    A row that is a candidate through several groups counts once, with its best q.
-    """
-    best, mass = np.zeros(len(X.indptr) - 1, np.float32), np.zeros(len(labels))
-    for k in range(len(labels)):
-        first, end = pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
-        for pair in range(first, end):
-            for i in range(pairs.size[pair]):
-                row = pairs.members[pairs.first[pair] + i]
-                best[row] = max(best[row], chance[start[pair] + i])
-        for pair in range(first, end):
-            for i in range(pairs.size[pair]):
-                row = pairs.members[pairs.first[pair] + i]
-                q = best[row]
-                if q > 0:
-                    mass[k] += q
-                    for entry in range(X.indptr[row], X.indptr[row + 1]):
-                        sums[k, X.indices[entry]] += q * X.data[entry]
-                # A negative mark says that the row has been added.
-                best[row] = -abs(q)
-                chance[start[pair] + i] = abs(q)
-        for pair in range(first, end):
-            for i in range(pairs.size[pair]):
-                best[pairs.members[pairs.first[pair] + i]] = 0.0
-    return mass
-
-
 @numba.njit(cache=True, nogil=True, fastmath=True)  # sums in the order that the processor likes, always the same
-def _dot(X: SparseRows, row: int, weights: Float32) -> np.float32:
-    total = np.float32(0.0)
-    for entry in range(X.indptr[row], X.indptr[row + 1]):
-        total += X.data[entry] * weights[X.indices[entry]]
-    return total
-
-
-@numba.njit(cache=True, nogil=True)
-def _scores(
-    X: SparseRows,
-    folds: LeftOut,
-    pairs: Pairs,
-    label: int,
-    start: Int64,
-    model: tuple[Float32, float],
-    chance: Float32,
-) -> Float64:
-    """Scores of a label's candidates as if the targets of their fold had not been in the regression."""
-    weights, intercept = model
-    first_pair, end_pair = pairs.of_label[label], pairs.of_label[label + 1]
-    scores = np.empty(start[end_pair] - start[first_pair])
-    for pair in range(first_pair, end_pair):
-        size, out = pairs.size[pair], start[pair] - start[first_pair]
-        excess = np.empty(size)
-        for i in range(size):
-            if chance[start[pair] + i] > 0:
-                fitted = intercept + _dot(X, pairs.members[pairs.first[pair] + i], weights)
-                excess[i] = fitted - chance[start[pair] + i]
-            else:
-                excess[i] = 0.0
-        place = folds.first[pairs.group[pair]]
-        for fold in range(0, size, FOLD):
-            end = min(fold + FOLD, size)
-            for i in range(fold, end):
-                total = np.float64(chance[start[pair] + i])
-                for j in range(fold, end):
-                    total += folds.matrices[place] * excess[j]
-                    place += 1
-                scores[out + i] = total
+def _fitted(
+    system: RidgeSystem, question: _Question, label: int, sketched: bool, weights: Float32, chance: Float32
+) -> Float32:
+    """Fitted scores of a label's candidates by the joint features; 0 for those that are out."""
+    pairs, X = question.pairs, system.X
+    first = question.start[pairs.of_label[label]]
+    scores = np.zeros(question.start[pairs.of_label[label + 1]] - first, np.float32)
+    for pair in range(pairs.of_label[label], pairs.of_label[label + 1]):
+        for i in range(pairs.size[pair]):
+            place = question.start[pair] + i
+            if chance[place] > 0:
+                row, total = pairs.members[pairs.first[pair] + i], np.float32(0.0)
+                if sketched:
+                    for position in range(len(weights)):
+                        total += question.sketch[row, position] * weights[position]
+                else:
+                    for entry in range(X.indptr[row], X.indptr[row + 1]):
+                        total += X.data[entry] * weights[X.indices[entry]]
+                scores[place - first] = total
     return scores
 
 
 @numba.njit(cache=True, nogil=True)
-def _reassign(pairs: Pairs, label: int, start: Int64, known: bool, scores: Float64, chance: Float32) -> float:
-    """New chances of a label's candidates; returns the moved share of their mass.
+def _add_rest(rest: Rest, question: _Question, label: int, chance: Float32, scores: Float32, scratch: Float32) -> None:
+    """Add what the features beyond the joint ones contribute; `scratch` (d - h,) is zero before and after."""
+    X, pairs, start = rest.X, question.pairs, question.start
+    first = start[pairs.of_label[label]]
+    targets = _targets(question, label, chance)
+    mass, with_mean = 0.0, 0.0
+    for pair in range(pairs.of_label[label], pairs.of_label[label + 1]):
+        for i in range(pairs.size[pair]):
+            row, q = pairs.members[pairs.first[pair] + i], targets[start[pair] - first + i]
+            mass += q
+            with_mean += q * rest.with_mean[row]
+            if q > 0:
+                for entry in range(X.indptr[row], X.indptr[row + 1]):
+                    scratch[X.indices[entry]] += q * X.data[entry] * rest.scale[X.indices[entry]]
+    for pair in range(pairs.of_label[label], pairs.of_label[label + 1]):
+        for i in range(pairs.size[pair]):
+            row, total = pairs.members[pairs.first[pair] + i], mass * rest.mean_square - with_mean
+            if chance[start[pair] + i] > 0:
+                for entry in range(X.indptr[row], X.indptr[row + 1]):
+                    total += X.data[entry] * scratch[X.indices[entry]]
+                scores[start[pair] - first + i] += total - mass * rest.with_mean[row]
+    for pair in range(pairs.of_label[label], pairs.of_label[label + 1]):
+        for i in range(pairs.size[pair]):
+            row = pairs.members[pairs.first[pair] + i]
+            for entry in range(X.indptr[row], X.indptr[row + 1]):
+                scratch[X.indices[entry]] = 0.0
 
-    Where the carriers score nothing the features say nothing about the label, and its chances stay.
+
+@numba.njit(cache=True, nogil=True, fastmath=True)
+def _leave_out(question: _Question, pair: int, chance: Float32, scores: Float32) -> None:
+    """Turn a pair's fitted scores (in place) into those of a regression that had no targets in their fold."""
+    folds, place = question.folds, question.folds.first[question.pairs.group[pair]]
+    for fold in range(0, len(chance), FOLD):
+        end = min(fold + FOLD, len(chance))
+        excess = np.zeros(end - fold, np.float32)
+        for i in range(fold, end):
+            if chance[i] > 0:
+                excess[i - fold] = scores[i] - chance[i]
+        for i in range(fold, end):
+            if chance[i] > 0:
+                total = np.float32(0.0)
+                for j in range(len(excess)):
+                    total += folds.matrices[place + j] * excess[j]
+                scores[i] = chance[i] + total
+            place += len(excess)
+
+
+@numba.njit(cache=True, nogil=True)
+def _scale(question: _Question, label: int, scores: Float32, chance: Float32) -> np.float64:
+    """Mean score of the label's carriers.
+
+    Chances that may add up to anything must not set their own scale: where counts are not known, the best member of
+    each pair does.
     """
+    pairs, start = question.pairs, question.start
     first_pair, end_pair = pairs.of_label[label], pairs.of_label[label + 1]
-    first = start[first_pair]
-    scale, mass, moved = 0.0, 0.0, 0.0
-    for i in range(len(scores)):
-        scale += chance[first + i] * scores[i]
-        mass += chance[first + i]
-    scale /= mass
-    if not known:
-        # Chances that may add up to anything must not set their own scale: the best member of each pair does.
-        scale = 0.0
+    first, total, count = start[first_pair], np.float64(0.0), np.float64(0.0)
+    if question.known:
+        for i in range(len(scores)):
+            total += chance[first + i] * scores[i]
+            count += chance[first + i]
+    else:
         for pair in range(first_pair, end_pair):
-            scale += np.max(scores[start[pair] - first : start[pair + 1] - first]) / (end_pair - first_pair)
-    if scale <= 1e-9:
-        return 0.0
-    for pair in range(first_pair, end_pair):
-        size, begin = pairs.size[pair], start[pair]
-        within = np.empty(size, np.int64)
-        n_within = 0
-        for i in range(size):
-            if chance[begin + i] > 0:
-                within[n_within] = i
-                n_within += 1
-        log_odds, posterior = np.empty(n_within), np.empty(n_within)
-        for i in range(n_within):
-            relative = scores[begin - first + within[i]] / scale
-            log_odds[i] = _SHARPNESS * np.log(max(relative, _FLOOR))
-        if known:
-            given_count(log_odds, pairs.carriers[pair], posterior)
-        else:
-            given_some(log_odds, posterior)
-        least = _OUT * pairs.carriers[pair] / size if known else 0.0
-        for i in range(n_within):
-            new = posterior[i] if posterior[i] >= least else 0.0
-            moved += abs(new - chance[begin + within[i]])
-            chance[begin + within[i]] = new
-    return moved / mass
+            total += np.max(scores[start[pair] - first : start[pair + 1] - first])
+            count += 1.0
+    return total / count
+
+
+@numba.njit(cache=True, nogil=True)
+def _condition(question: _Question, pair: int, scores: Float32, scale: np.float64, chance: Float32) -> float:
+    """New chances of a pair's candidates (in place), given the group's count; returns the moved mass."""
+    carriers = question.pairs.carriers[pair]
+    within = np.flatnonzero(chance > 0)
+    log_odds, posterior = np.empty(len(within)), np.empty(len(within))
+    for i in range(len(within)):
+        log_odds[i] = _SHARPNESS * np.log(max(scores[within[i]] / scale, _FLOOR))
+    if question.known:
+        given_count(log_odds, carriers, posterior)
+    else:
+        given_some(log_odds, posterior)
+    least = _OUT * carriers / len(chance) if question.known else 0.0
+    moved = 0.0
+    for i in range(len(within)):
+        new = posterior[i] if posterior[i] >= least else 0.0
+        moved += abs(new - chance[within[i]])
+        chance[within[i]] = new
+    return moved
 
 
 def _best_members(pairs: Pairs, start: Int64, chance: Float32, known: bool) -> tuple[Int64, Int64, Float32]:

