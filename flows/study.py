@@ -18,7 +18,8 @@ from tasks.running import make_result
 from tasks.simulate import simulation_recipe
 from tasks.study import study_recipe
 from xcore.artifacts import Recipe
-from xcore.study import ORACLE, Cell, label_of
+from xcore.components import label_of
+from xcore.study import ORACLE, Cell
 
 
 def plan_aggregate_study(params: AggregateStudyParams) -> Recipe:

@@ -22,6 +22,18 @@ class Component(BaseModel):
         return self.model_dump(mode="json")
 
 
+def label_of(component: Component) -> str:
+    """A component in a word: its kind, and the options that differ from their defaults."""
+    options = component.options()
+    given = {
+        name: value
+        for name, value in options.items()
+        if name != "kind" and value != type(component).model_fields[name].get_default()
+    }
+    words = ", ".join(f"{name}={value}" for name, value in given.items())
+    return f"{options['kind']}({words})" if words else str(options["kind"])
+
+
 class Report(Protocol):
     """Receives progress: ``step`` of ``total`` is done, with the metrics known at that step."""
 

@@ -25,18 +25,6 @@ class Cell(Component):
     seed: int = Field(ge=0, description="Seed of the grouping and of all that follows.")
 
 
-def label_of(component: Component) -> str:
-    """A component in a word: its kind, and the options that differ from their defaults."""
-    options = component.options()
-    given = {
-        name: value
-        for name, value in options.items()
-        if name != "kind" and value != type(component).model_fields[name].get_default()
-    }
-    words = ", ".join(f"{name}={value}" for name, value in given.items())
-    return f"{options['kind']}({words})" if words else str(options["kind"])
-
-
 def cells_table(cells: Sequence[Cell], measured: Sequence[Mapping[str, float]]) -> pa.Table:
     """One row a cell: its names, then every metric (null where a cell has none)."""
     metrics = list(dict.fromkeys(name for values in measured for name in values))

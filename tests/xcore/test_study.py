@@ -1,8 +1,9 @@
 import pytest
 
+from xcore.components import label_of
 from xcore.grouping import MixedGroups, RandomGroups
 from xcore.imputation.eagle import Eagle
-from xcore.study import ORACLE, Cell, cells_table, label_of, summarise
+from xcore.study import ORACLE, Cell, cells_table, summarise
 
 
 def cell(method: str, seed: int, grouping: str = "random(size=10)") -> Cell:

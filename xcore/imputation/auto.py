@@ -8,14 +8,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from xcore.components import Report, silent
+from xcore.components import Report, label_of, silent
 from xcore.grouping import Groups
 from xcore.imputation.base import Imputed, Imputer
 from xcore.imputation.baseline import Baseline
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
 from xcore.imputation.heldout import HeldOutGroups
-from xcore.matrices import CSR
+from xcore.matrices import CSR, binary_csr
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +26,14 @@ class Auto(Imputer):
     """Try every imputer and its main settings on a part of the groups, and use the one that explains the rest best.
 
     The measure is `HeldOutGroups`; a simpler imputer, earlier in the list, wins a tie. Where no group has more than one
-    member there is nothing to choose, and the baseline is used. Cost: that of all candidates, each with one ridge
-    regression.
+    member there is nothing to choose, and the baseline is used. Trials are made on a random part of the groups, so that
+    choosing costs a bounded number of rows for each candidate, whatever the size of the data.
     """
 
     kind: Literal["auto"] = "auto"
     share: float = Field(0.1, gt=0, le=0.5, description="Share of the groups held out to judge by.")
     most_rows: int = Field(2000, ge=1, description="Most rows in the held-out groups; bounds the cost of judging.")
+    trial_rows: int = Field(15_000, ge=1, description="Most rows that a trial learns from; bounds the cost of trials.")
 
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
         seed = int(rng.integers(2**63))
@@ -40,7 +41,8 @@ class Auto(Imputer):
         if len(candidates) == 1:
             only = candidates[0].impute(X, groups, rng, report)
             return Imputed(only.Y, {"reason": "no group has more than one member: nothing to choose"})
-        held_out = HeldOutGroups(X, groups, np.random.default_rng(seed), self.share, self.most_rows)
+        trial_X, trial_groups = _part(X, groups, np.random.default_rng(seed), self.trial_rows)
+        held_out = HeldOutGroups(trial_X, trial_groups, np.random.default_rng(seed), self.share, self.most_rows)
         agreements, trials = [], []
         for step, candidate in enumerate(candidates):
             quality = held_out.quality(candidate, np.random.default_rng(seed))
@@ -73,11 +75,24 @@ class Auto(Imputer):
         ]
 
 
+def _part(X: CSR, groups: Groups, rng: np.random.Generator, most_rows: int) -> tuple[CSR, Groups]:
+    """A random part of the groups, of about `most_rows` members, and the rows in them; at least two groups."""
+    order = rng.permutation(np.flatnonzero(groups.sizes > 0))
+    fits = np.cumsum(groups.sizes[order]) <= most_rows
+    fits[:2] = True
+    if fits.all():
+        return X, groups
+    part = groups.take(np.sort(order[fits]))
+    rows = np.unique(part.members.indices)
+    members = binary_csr(np.searchsorted(rows, part.members.indices), part.members.indptr, len(rows))
+    return X[rows], Groups(members, part.labels, part.merge)
+
+
 def _reason(candidates: list[Imputer], agreements: list[float], best: int) -> str:
     """One sentence: what was chosen, by which measure, against what."""
     ranked = sorted(zip(agreements, candidates, strict=True), key=lambda trial: -trial[0])
-    scores = "; ".join(f"{agreement:.4f} {candidate!r}" for agreement, candidate in ranked)
+    scores = "; ".join(f"{label_of(candidate)} {agreement:.3f}" for agreement, candidate in ranked)
     return (
-        f"chose {candidates[best]!r} of {len(candidates)} imputers: trained on its labels, a ridge regression "
+        f"chose {label_of(candidates[best])} of {len(candidates)} imputers: trained on its labels, a ridge regression "
         f"reproduces the largest share of the label counts of held-out groups ({scores})"
     )
