@@ -7,9 +7,8 @@ CPU time is what is compared: on a shared machine wall time measures the neighbo
 from __future__ import annotations
 
 import math
-import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,12 @@ from xcore.metrics import evaluate
 BENCH = "parabel"
 TERMS = {"eurlex57k": 5_000, "yso-titles": 60_000}
 ALL = ("eyrie", "pecos", "omikuji", "napkinxc")
-SYSTEMS = {"eurlex57k": {1: ALL, 3: ALL}, "yso-titles": {1: ALL, 3: ("eyrie", "omikuji")}}
-COST_COMPARED = ("eyrie", "pecos")  # repeated in turn; the others are measured once, for their quality
+SYSTEMS = {
+    ("eurlex57k", 1): ALL,
+    ("eurlex57k", 3): ("eyrie", "pecos", "omikuji"),
+    ("yso-titles", 1): ALL,
+    ("yso-titles", 3): ("eyrie", "omikuji"),
+}
 PEER_SECONDS = 600.0  # a peer that needs longer is left out
 N_THREADS = 2
 MEGABYTE = 1e6
@@ -33,7 +36,7 @@ Figures = dict[str, Any]
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """All rows of all datasets that are present, as they are measured; `quick`: a small part of EURLEX57K, once."""
+    """All rows of all datasets that are present, as they are measured; `quick`: a small part of EURLEX57K."""
     for name in ("eurlex57k",) if quick else tuple(TERMS):
         folder = data_folder(name)
         if folder is None:
@@ -42,31 +45,29 @@ def run(quick: bool) -> Iterator[Row]:
         if quick:
             data = part(data, "rows", 8)
         measure("eyrie", part(data, "rows", 64), 1)  # so that ours is compiled before it is measured
-        for n_trees, systems in SYSTEMS[name].items():
-            repeats = 3 if name == "eurlex57k" and n_trees == 1 and not quick else 1
-            yield from compare(data, f"{name}, {n_trees} tree{'s' * (n_trees > 1)}", n_trees, systems, repeats)
+        yield from compare(data, name, 1)
         yield same_bytes(data, name)
         if name == "yso-titles":
             yield from growth(data, name)
+        yield from compare(data, name, 3)
         yield row(BENCH, name, "load average at the end", load(), "")
 
 
-def compare(data: Path, case: str, n_trees: int, systems: Sequence[str], repeats: int) -> Iterator[Row]:
+def compare(data: Path, name: str, n_trees: int) -> Iterator[Row]:
     """Figures of every system, and ours against theirs; a peer that fails or takes too long is left out."""
-    runs: dict[str, list[Figures]] = {}
-    for repeat in range(repeats):
-        for system in systems:
-            if repeat and not (system in COST_COMPARED and system in runs):
-                continue
-            try:
-                found = measure(system, data, n_trees, seconds=None if system == "eyrie" else PEER_SECONDS)
-            except RuntimeError as error:
-                print(error, file=sys.stderr)
-                yield row(BENCH, f"{case}, {system}", "no result, seconds allowed", PEER_SECONDS, "s")
-                continue
-            runs.setdefault(system, []).append(found)
-            yield from (row(BENCH, f"{case}, {system}", *listed) for listed in as_listed(found))
-    yield from judged(case, {system: medians(found) for system, found in runs.items()})
+    case = f"{name}, {n_trees} tree{'s' * (n_trees > 1)}"
+    figures: dict[str, Figures] = {}
+    for system in SYSTEMS[name, n_trees]:
+        try:
+            figures[system] = measure(system, data, n_trees, seconds=None if system == "eyrie" else PEER_SECONDS)
+        except RuntimeError as error:
+            if system == "eyrie":
+                raise
+            print(error, file=sys.stderr)
+            yield row(BENCH, f"{case}, {system}", "no result, seconds allowed", PEER_SECONDS, "s")
+            continue
+        yield from (row(BENCH, f"{case}, {system}", *listed) for listed in as_listed(figures[system]))
+    yield from judged(case, figures)
 
 
 def measure(system: str, data: Path, n_trees: int, n_threads: int = N_THREADS, seconds: float | None = None) -> Figures:
@@ -98,15 +99,6 @@ PEERS = {
     "omikuji": lambda: peer_python("omikuji", ["numpy", "scipy", "omikuji==0.5.2"]),
     "napkinxc": lambda: peer_python("napkinxc", ["numpy", "scipy", "napkinxc==0.7.2"]),
 }
-
-
-def medians(runs: list[Figures]) -> Figures:
-    """The median of every number over the runs of one system."""
-    return {
-        name: statistics.median(found[name] for found in runs)
-        for name, value in runs[0].items()
-        if not isinstance(value, str)
-    }
 
 
 def as_listed(figures: Figures) -> Iterator[tuple[str, float, str]]:

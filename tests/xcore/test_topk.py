@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,9 @@ from xcore.topk import best_first, clear, offer
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=40), st.integers(1, 12), st.randoms(use_true_random=False))
-def test_the_best_offers_are_kept_in_order_and_ties_go_to_the_lower_item(offers, k, random) -> None:
+def test_the_best_offers_are_kept_in_order_and_ties_go_to_the_lower_item(
+    offers: list[int], k: int, random: Random
+) -> None:
     scores, items = np.empty(k, np.float32), np.empty(k, np.int32)
     clear(scores, items)
     entries = list(enumerate(offers))
