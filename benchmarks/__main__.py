@@ -12,6 +12,7 @@ import benchmarks
 from benchmarks.harness import Row, load
 
 NOT_SUBJECTS = {"harness", "__main__"}
+WIDTHS = (36, 40, 9, 6, 12, 8, 6)  # case, metric, value, unit, against, goal, verdict
 
 
 def subjects() -> list[str]:
@@ -28,33 +29,21 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print a list of rows")
     arguments = parser.parse_args()
     before = load()
-    rows: list[Row] = importlib.import_module(f"benchmarks.{arguments.name}").run(arguments.quick)
-    if arguments.json:
-        print(json.dumps(rows))
-    else:
-        _show(rows, before)
+    rows: list[Row] = []
+    for row in importlib.import_module(f"benchmarks.{arguments.name}").run(arguments.quick):
+        rows.append(row)
+        if not arguments.json:
+            _show(row)
+    print(json.dumps(rows) if arguments.json else f"\nload average {before:.2f} before, {load():.2f} after")
     return int(any(row["ok"] is False for row in rows))
 
 
-def _show(rows: list[Row], load_before: float) -> None:
-    lines = [("case", "metric", "value", "unit", "against", "goal", "")]
-    for row in rows:
-        verdict = {True: "ok", False: "MISSED", None: ""}[row["ok"]]
-        lines.append(
-            (
-                row["case"],
-                row["metric"],
-                f"{row['value']:.4g}",
-                row["unit"],
-                row["against"] or "",
-                row["goal"] or "",
-                verdict,
-            )
-        )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    print(f"\nload average {load_before:.2f} before, {load():.2f} after")
+def _show(row: Row) -> None:
+    """Print a row at once: a benchmark may take long, and what it has measured is not to be lost."""
+    verdict = {True: "ok", False: "MISSED", None: ""}[row["ok"]]
+    value = f"{row['value']:.4g}"
+    cells = (row["case"], row["metric"], value, row["unit"], row["against"] or "", row["goal"] or "", verdict)
+    print("  ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip(), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from xcore.metrics import evaluate
 from xcore.models import ova as ova_module
 from xcore.models.base import TrainingData
 from xcore.models.ova import FittedOva, Ova
+from xcore.models.parabel import Parabel
 from xcore.text import Tfidf
 
 
@@ -124,6 +125,16 @@ def test_factors_and_solutions_are_computed_on_one_blas_thread(monkeypatch: pyte
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         fit(random_data(), label_block=5)
     assert set(seen) == {1}
+
+
+def test_support_vector_machines_are_a_label_tree_of_one_level() -> None:
+    data, options = random_data(n=300), {"ridge": 0.25, "prune": 0.05}
+    flat = fit(data, loss="squared_hinge", **options)
+    tree = Parabel(depth=0, cost=2.0, prune_below=0.05).fit(data, np.random.default_rng(0), silent)
+    rows = random_data(n=300, seed=1).X
+    found, expected = flat.predict_topk(rows, 17), tree.predict_topk(rows, 17)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_allclose(1 / (1 + np.exp(-tree.sharpness * found.scores)), expected.scores, rtol=1e-5)
 
 
 def test_too_many_features_are_refused_with_the_way_out() -> None:

@@ -237,12 +237,18 @@ def test_a_narrow_beam_offers_some_labels_with_their_own_scores() -> None:
         np.testing.assert_allclose(expected[row, labels[offered]], scores[offered], rtol=1e-4, atol=1e-7)
 
 
-def test_one_row_is_found_by_bisection_as_a_batch_is_by_table() -> None:
+@pytest.mark.parametrize("options", [{}, {"n_trees": 3}, {"calibrate": "platt"}])
+def test_one_row_is_found_by_bisection_as_a_batch_is_by_table(options: dict[str, object]) -> None:
     data = random_data(400, 300)
-    fitted = fit(Parabel(arity=3, depth=2, n_trees=2), data)
-    batch = fitted.predict_topk(data.X, 5)
-    for row in range(5):
-        alone = fitted.predict_topk(data.X[row : row + 1], 5)
+    fitted = fit(Parabel(arity=3, depth=2, prune_below=0.05, **options), data)
+    n_lines = np.diff(fitted.chunks.node_lines)
+    few = np.random.default_rng(0).random((400, 300)) < 0.01  # features a row: too few for a table, missing ones too
+    rows = sparse(np.where(few, data.X.toarray(), 0))
+    assert np.diff(rows.indptr).max() * 8 < n_lines.min()
+    assert (n_lines < 300).any()
+    batch = fitted.predict_topk(rows, 5)
+    for row in range(rows.shape[0]):
+        alone = fitted.predict_topk(rows[row : row + 1], 5)
         assert np.array_equal(alone.labels[0], batch.labels[row])
         assert np.array_equal(alone.scores[0], batch.scores[row])
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from xcore.components import Report
 from xcore.errors import ConfigError
 from xcore.kernels import SparseRows, over_blocks
-from xcore.matrices import CSR, NO_LABEL, Float32, Int32, Int64, TopK, csr, open_arrays, row_blocks
+from xcore.matrices import CSR, Float32, Int32, Int64, TopK, csr, open_arrays, row_blocks
 from xcore.models.base import Model, TrainingData
 from xcore.models.parabel.calibration import fit_curves
 from xcore.models.parabel.search import best_labels, search_forest
@@ -140,10 +140,15 @@ class _Progress:
 
 def _canonical(matrix: CSR) -> CSR:
     """The same matrix with ascending, unrepeated column ids and the types of `csr`; copied only where it must be."""
+    rows = _canonical_rows(matrix)
+    return csr(rows.data, rows.indices, rows.indptr, matrix.shape[1])
+
+
+def _canonical_rows(matrix: CSR) -> SparseRows:
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
-    return csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
+    return SparseRows.of(matrix)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -211,10 +216,10 @@ class FittedParabel:
             raise ConfigError(f"this model was trained on {self.n_features} features, got rows with {X.shape[1]}")
         if k < 1:
             raise ConfigError(f"k must be at least 1, got {k}")
-        rows = SparseRows.of(_canonical(X))
+        rows = _canonical_rows(X)
         rows = _unit_rows(rows) if self.normalise else rows
         levels, first_children, edges = self._layout
-        top = TopK(np.full((X.shape[0], k), NO_LABEL, np.int32), np.full((X.shape[0], k), -np.inf, np.float32))
+        top = TopK(np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32))
 
         def predict(part: slice) -> None:
             block = rows._replace(indptr=rows.indptr[part.start : part.stop + 1])

@@ -6,12 +6,13 @@ import numba
 import numpy as np
 
 from xcore.kernels import SparseRows
-from xcore.matrices import NO_LABEL, Float32, Int32, Int64
+from xcore.matrices import Float32, Int32, Int64
 from xcore.models.parabel.calibration import logit
-from xcore.models.parabel.training import Chunks
+from xcore.models.parabel.lanes import prefetch
+from xcore.models.parabel.training import Chunks, Int16, Unsigned
+from xcore.topk import WORST, best_first, clear, offer
 
-_NO_ITEM = np.int32(2**31 - 1)
-_WORST = np.float32(-np.inf)
+CACHE_LINE = 64  # bytes; a weight has two
 
 
 @numba.njit(cache=True, nogil=True)
@@ -67,7 +68,7 @@ def _search_tree(
     for level in range(len(levels) - 1):
         low, high = levels[level], levels[level + 1]
         held, width = nodes.shape[1], np.max(np.diff(first_children[low : high + 1]))
-        found = np.full((len(nodes), held, width), _WORST)
+        found = np.full((len(nodes), held, width), WORST)
         group_starts, pairs = _group_by_node(nodes, low, high)
         for node in range(low, high):
             pairs_here = pairs[group_starts[node - low] : group_starts[node - low + 1]]
@@ -120,19 +121,18 @@ def _add_margins(
             table[features[line]] = line
     for pair in pairs:
         row, out = pair // held, found[pair // held, pair % held]
+        columns = rows.indices[rows.indptr[row] : rows.indptr[row + 1]]
+        values = rows.data[rows.indptr[row] : rows.indptr[row + 1]]
+        if by_table:
+            lines = table[columns]
+        else:
+            lines = _lines_of(columns, features, d)
+            _fetch_entries(lines, starts, children, weights)
         out[:n_children] = 0
-        line = 0
-        for f in range(rows.indptr[row], rows.indptr[row + 1]):
-            column, value = rows.indices[f], rows.data[f]
-            if by_table:
-                line = table[column]
-            else:
-                line = _first_from(features, line, column)
-                if line == len(features):
-                    break
-            if line >= 0 and features[line] == column:
-                for e in range(starts[line], starts[line + 1]):
-                    out[children[e]] += value * np.float32(weights[e])
+        for f in range(len(columns)):
+            if lines[f] >= 0:
+                for e in range(starts[lines[f]], starts[lines[f] + 1]):
+                    out[children[e]] += values[f] * np.float32(weights[e])
         for c in range(n_children):
             out[c] = out[c] * scales[c] + biases[c]
     if by_table:
@@ -141,19 +141,37 @@ def _add_margins(
 
 
 @numba.njit(cache=True, nogil=True)
-def _first_from(features: Int32, at: int, column: int) -> int:
-    """Place of the first feature, from `at` on, that is not below `column`: strides that double, then a bisection."""
-    stride, end = 8, len(features)
-    while at + stride < end and features[at + stride] < column:
-        at += stride
-        stride *= 2
-    end = min(at + stride + 1, end)
-    while at < end:
-        middle = (at + end) >> 1
-        below = features[middle] < column
-        at = middle + 1 if below else at
-        end = end if below else middle
-    return at
+def _lines_of(columns: Int32, features: Int32, d: int) -> Int32:
+    """Place of each column among the ascending `features`, -1 where it is none of them.
+
+    All columns are bisected in step, so that the memory works on many of them at a time. At most ``d - len(features)``
+    columns are missing before a place: it is at most so far below its column.
+    """
+    n_missing = d - len(features)
+    size = min(len(features), n_missing + 1)
+    lines = np.empty(len(columns), np.int32)
+    for f in range(len(columns)):
+        lines[f] = min(max(columns[f] - n_missing, 0), len(features) - size)
+    while size > 1:
+        half = size >> 1
+        for f in range(len(columns)):
+            middle = lines[f] + half
+            lines[f] = middle if features[middle] <= columns[f] else lines[f]
+        size -= half
+    for f in range(len(columns)):
+        if size == 0 or features[lines[f]] != columns[f]:
+            lines[f] = -1
+    return lines
+
+
+@numba.njit(cache=True, nogil=True)
+def _fetch_entries(lines: Int32, starts: Int32, children: Unsigned, weights: Int16) -> None:
+    """Ask for the entries of all lines at once: they lie apart, and a lone row finds few of them in the cache."""
+    for line in lines:
+        if line >= 0:
+            for e in range(starts[line], starts[line + 1], CACHE_LINE // 2):
+                prefetch(children, e)
+                prefetch(weights, e)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -162,7 +180,7 @@ def _table_pays(rows: SparseRows, pairs: Int64, held: int, n_lines: int) -> bool
     n_features = 0
     for pair in pairs:
         n_features += rows.indptr[pair // held + 1] - rows.indptr[pair // held]
-    return n_features * 32 > n_lines
+    return n_features * 8 > n_lines
 
 
 @numba.njit(cache=True, nogil=True)
@@ -183,12 +201,13 @@ def _group_by_node(nodes: Int32, low: int, high: int) -> tuple[Int64, Int64]:
 def _narrow(nodes: Int32, found: Float32, low: int, high: int, beam: int) -> tuple[Int32, Float32]:
     """The `beam` best children of each row; child ``c`` of node ``low + j`` is node ``high + j * arity + c``."""
     n, held, arity = found.shape
-    kept, scores = np.full((n, beam), _NO_ITEM), np.full((n, beam), _WORST)
+    kept, scores = np.empty((n, beam), np.int32), np.empty((n, beam), np.float32)
+    clear(scores, kept)
     for row in range(n):
         for slot in range(held):
             first = high + (nodes[row, slot] - low) * arity
             for c in range(arity):
-                _offer(scores[row], kept[row], found[row, slot, c], first + c)
+                offer(scores[row], kept[row], found[row, slot, c], first + c)
     return kept, scores
 
 
@@ -219,8 +238,8 @@ def best_labels(
         The result; ``NO_LABEL`` and ``-inf`` where a row has fewer than k labels.
     """
     n_trees, n, held, width = found.shape
-    labels[:], scores[:] = _NO_ITEM, _WORST
-    total = np.full(n_labels if n_trees > 1 else 0, _WORST)
+    clear(scores, labels)
+    total = np.full(n_labels if n_trees > 1 else 0, WORST)
     touched, sums = np.empty(n_trees * held * width, np.int32), np.empty(n_trees * held * width, np.float32)
     for row in range(n):
         n_touched = 0
@@ -242,45 +261,7 @@ def best_labels(
             score = sums[t] if n_trees == 1 else total[label]
             if len(slopes):
                 score = np.float32(1 / (1 + np.exp(-slopes[label] * logit(score) - offsets[label])))
-            _offer(scores[row], labels[row], score, label)
+            offer(scores[row], labels[row], score, label)
             if n_trees > 1:
-                total[label] = _WORST
-        _best_first(scores[row], labels[row])
-        for place in range(n_touched, labels.shape[1]):
-            labels[row, place] = NO_LABEL
-
-
-@numba.njit(cache=True, nogil=True)
-def _worse(score: float, item: int, than_score: float, than_item: int) -> bool:
-    return score < than_score or (score == than_score and item > than_item)
-
-
-@numba.njit(cache=True, nogil=True)
-def _offer(scores: Float32, items: Int32, score: float, item: int) -> None:
-    """Keep an entry if it beats the worst of a heap, which is the heap's root."""
-    if _worse(scores[0], items[0], score, item):
-        _sift_down(scores, items, len(scores), score, item)
-
-
-@numba.njit(cache=True, nogil=True)
-def _sift_down(scores: Float32, items: Int32, size: int, score: float, item: int) -> None:
-    """Replace the root of a heap of `size` entries."""
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and _worse(scores[child + 1], items[child + 1], scores[child], items[child]):
-            child += 1
-        if not _worse(scores[child], items[child], score, item):
-            break
-        scores[at], items[at] = scores[child], items[child]
-        at = child
-    scores[at], items[at] = score, item
-
-
-@numba.njit(cache=True, nogil=True)
-def _best_first(scores: Float32, items: Int32) -> None:
-    """Sort a heap, best first."""
-    for size in range(len(scores) - 1, 0, -1):
-        score, item = scores[size], items[size]
-        scores[size], items[size] = scores[0], items[0]
-        _sift_down(scores, items, size, score, item)
+                total[label] = WORST
+        best_first(scores[row], labels[row])
