@@ -257,6 +257,14 @@ def load_sampler(directory: Path, name: str = "sampler") -> FittedSampler:
     return openers[about["kind"]]()
 
 
+def load_tree(directory: Path, name: str) -> FittedTree:
+    """Read a tree that `FittedSampler.save` wrote."""
+    sampler = load_sampler(directory, name)
+    if not isinstance(sampler, FittedTree):
+        raise ConfigError(f"{directory} holds a {sampler.kind} sampler, expected a tree")
+    return sampler
+
+
 def _opened_nodes(arrays: dict[str, Any]) -> Nodes:
     leaves = arrays["leaves"]
     return Nodes(aligned(arrays["weights"]), arrays["biases"], leaves, arrays["places"], len(leaves).bit_length() - 1)
