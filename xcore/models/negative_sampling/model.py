@@ -128,7 +128,7 @@ class NegativeSampling(Positives, Model):
             scorer = Scorer(parameters.rows, parameters.biases.copy(), used)
             return evaluate(scorer, *held_out) if len(held_out[2]) else {}
 
-        kept = Checkpoints(checkpoints, self._name(data, seed))
+        kept = Checkpoints(checkpoints, self._name(data, seed) if checkpoints else "")
         problem, schedule = self._problem(X, Z, split, noise), self._schedule(split, seed)
         parameters = train(
             problem, schedule, (parts.seconds, parts.cpu_seconds), measure, report, kept, watched is not None
