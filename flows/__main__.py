@@ -12,7 +12,7 @@ from typing import Any
 from tasks import settings
 from xcore.errors import EyrieError
 
-FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "aggregate-study", "simulate")
+FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "aggregate-study", "sampling-study", "simulate")
 
 
 def main(words: list[str] | None = None) -> int:

@@ -6,14 +6,12 @@ from typing import Any
 
 from prefect import flow
 
+from flows.learning import plan_evaluation
 from flows.params import IngestParams, LearningParams, PipelineParams, TrainParams
-from tasks.evaluate import evaluation_recipe
 from tasks.featurise import features_recipe
-from tasks.fit import model_recipe
 from tasks.group import groups_recipe
 from tasks.impute import imputed_recipe
 from tasks.ingest import dataset_recipe
-from tasks.predict import predictions_recipe
 from tasks.running import kept_dataset, make_result
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form
@@ -40,9 +38,7 @@ def plan_pipeline(params: PipelineParams) -> Recipe:
 def _plan_learning(dataset: Recipe, form: Form, has_groups: bool, params: LearningParams) -> Recipe:
     features = features_recipe(dataset, form, params.text)
     labels = _plan_labels(dataset, features, has_groups, params)
-    model = model_recipe(params.model, dataset, features, labels, params.seed)
-    predictions = predictions_recipe(model, features, params.evaluation.split, max(params.evaluation.ks))
-    return evaluation_recipe(predictions, dataset, params.evaluation, params.seed)
+    return plan_evaluation(params.model, dataset, features, labels, params.evaluation, params.seed)
 
 
 def _plan_labels(dataset: Recipe, features: Recipe, has_groups: bool, params: LearningParams) -> Recipe | None:

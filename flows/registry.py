@@ -11,11 +11,13 @@ from flows.params import (
     FlowParams,
     IngestParams,
     PipelineParams,
+    SamplingStudyParams,
     SimulateParams,
     TrainParams,
 )
 from flows.pipeline import ingest, pipeline, plan_ingest, plan_pipeline, plan_train, train
 from flows.retrain import RetrainParams, plan_retrain, retrain
+from flows.sampling_study import plan_sampling_study, sampling_study
 from flows.score import ScoreParams, plan_score, score
 from flows.study import aggregate_study, plan_aggregate_study, plan_simulate, simulate
 from xcore.artifacts import Recipe
@@ -41,5 +43,6 @@ FLOWS = {
     "retrain": FlowEntry(RetrainParams, plan_retrain, retrain, has_effects=True),
     "score": FlowEntry(ScoreParams, plan_score, score, has_effects=True),
     "aggregate-study": FlowEntry(AggregateStudyParams, plan_aggregate_study, aggregate_study),
+    "sampling-study": FlowEntry(SamplingStudyParams, plan_sampling_study, sampling_study),
     "simulate": FlowEntry(SimulateParams, plan_simulate, simulate),
 }

@@ -6,14 +6,12 @@ from typing import Any
 
 from prefect import flow
 
+from flows.learning import plan_evaluation
 from flows.params import AggregateStudyParams, SimulateParams
-from tasks.evaluate import evaluation_recipe
 from tasks.featurise import features_recipe
-from tasks.fit import model_recipe
 from tasks.group import groups_recipe
 from tasks.impute import imputed_recipe
 from tasks.ingest import dataset_recipe
-from tasks.predict import predictions_recipe
 from tasks.running import make_result
 from tasks.simulate import simulation_recipe
 from tasks.study import study_recipe
@@ -28,9 +26,7 @@ def plan_aggregate_study(params: AggregateStudyParams) -> Recipe:
     features = features_recipe(dataset, params.data.reader.form, params.text)
 
     def evaluated(labels: Recipe | None, seed: int) -> Recipe:
-        model = model_recipe(params.model, dataset, features, labels, seed)
-        predictions = predictions_recipe(model, features, params.evaluation.split, max(params.evaluation.ks))
-        return evaluation_recipe(predictions, dataset, params.evaluation, seed)
+        return plan_evaluation(params.model, dataset, features, labels, params.evaluation, seed)
 
     cells = [(Cell(grouping="", method=ORACLE, seed=seed), evaluated(None, seed)) for seed in params.seeds]
     for seed in params.seeds:

@@ -84,8 +84,8 @@ def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
     if summary["imputation"]:
         known = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in summary["imputation"].items())
         console.print(f"Imputed labels against the truth: {known}", highlight=False)
-    if summary["study"]:
-        console.print(_study_table(summary["study"]))
+    if summary["study"] or summary["race"]:
+        console.print(_study_table(summary["study"]) if summary["study"] else _race_table(summary["race"]))
         made = sum(not step["cached"] for step in summary["steps"])
         console.print(f"{len(summary['steps'])} steps, {made} of them new; result {summary['result']}", highlight=False)
     else:
@@ -117,6 +117,30 @@ def _study_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     for grouping, method in dict.fromkeys((row["grouping"], row["method"]) for row in rows):
         found = [cells[grouping, method, metric] for metric in metrics]
         table.add_row(grouping or "(none)", method, *[_study_cell(row) for row in found])
+    return table
+
+
+def _race_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """One row a method: where it ended, and when it and the first method got there."""
+    leader = rows[0]["method"]
+    table = Table(
+        "method", "settings", "accuracy, %", "log-likelihood", "s", "CPU s", title="Race", title_justify="left"
+    )
+    table.add_column("at its final accuracy after, CPU s")
+    table.add_column(f"{leader} there after, CPU s")
+    for row in rows:
+        sooner = (
+            "never"
+            if row["leader_seconds"] is None
+            else f"{row['leader_seconds']:.1f} ({row['times_sooner']:.1f}x sooner)"
+        )
+        numbers = (
+            f"{100 * row['accuracy']:.2f}",
+            f"{row['log_likelihood']:.3f}",
+            f"{row['seconds']:.1f}",
+            f"{row['cpu_seconds']:.1f}",
+        )
+        table.add_row(row["method"], row["settings"], *numbers, f"{row['own_seconds']:.1f}", sooner)
     return table
 
 

@@ -6,18 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.featurise import open_features
+from tasks.labels import training_labels
 from xcore.artifacts import Recipe, Workshop
-from xcore.data.dataset import Dataset
-from xcore.imputation.base import Imputed
 from xcore.models.base import Model, TrainingData
 
 
 def fit_model(workshop: Workshop) -> Mapping[str, Any]:
     """Train on the training split: on its own labels, or on imputed ones where there are such."""
-    dataset = Dataset(workshop.inputs["dataset"].directory)
     X = open_features(workshop.inputs["features"]).X("train")
-    imputed = workshop.inputs.get("labels")
-    data = TrainingData(X, Imputed.load(imputed.directory).Y if imputed else dataset.Y("train"))
+    data = TrainingData(X, training_labels(workshop))
     fitted = workshop.options.fit(data, workshop.rng, workshop.report)
     fitted.save(workshop.directory)
     return {"rows": X.shape[0], "features": fitted.n_features, "labels": fitted.n_labels, "positives": data.Y.nnz}

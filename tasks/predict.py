@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 from pydantic import Field, SerializeAsAny
 
@@ -12,7 +13,10 @@ from tasks.featurise import open_features
 from xcore.artifacts import Recipe, Workshop
 from xcore.components import Component
 from xcore.data.readers.base import Split
-from xcore.models.base import Model
+from xcore.matrices import CSR
+from xcore.models.base import Fitted, Model, Shortlisting
+
+RECALL_ROWS = 1000
 
 
 class Prediction(Component):
@@ -27,9 +31,19 @@ def predict_labels(workshop: Workshop) -> Mapping[str, Any]:
     """The k best labels of every row."""
     options: Prediction = workshop.options
     X = open_features(workshop.inputs["features"]).X(options.split)
-    top = options.model.load(workshop.inputs["model"].directory).predict_topk(X, options.k)
+    fitted = options.model.load(workshop.inputs["model"].directory)
+    top = fitted.predict_topk(X, options.k)
     pq.write_table(top.to_table(), workshop.directory / "predictions.parquet", compression="zstd")
-    return {"rows": len(top), "k": options.k}
+    return {"rows": len(top), "k": options.k, **_recall(fitted, X, options.k)}
+
+
+def _recall(fitted: Fitted, X: CSR, k: int) -> dict[str, float]:
+    """How many of the exact best labels a model finds that does not score all of them, on rows at even distances."""
+    if not isinstance(fitted, Shortlisting):
+        return {}
+    rows = np.arange(0, X.shape[0], max(1, X.shape[0] // RECALL_ROWS))
+    recall = fitted.shortlist_recall(X[rows], k)
+    return {} if recall is None else {"shortlist_recall": recall}
 
 
 def predictions_recipe(model: Recipe, features: Recipe, split: Split, k: int) -> Recipe:

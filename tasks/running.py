@@ -15,12 +15,14 @@ from prefect.states import Completed
 from prefect.tasks import Task
 
 from tasks import settings
+from tasks.race import race_rows
 from tasks.study import study_rows
 from tasks.tracking import TrackedRun
 from xcore.artifacts import Artifact, KeptArtifact, Made, Recipe
 from xcore.data.dataset import Dataset
 
 SECONDS_BETWEEN_REPORTS = 2.0
+STUDIES = ("study", "race")  # results that stand for many runs, each of which is a child of the result's
 
 
 class Listener(Protocol):
@@ -104,7 +106,7 @@ def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]
     try:
         cached: dict[str, bool] = {}
         for recipe in result.lineage():
-            cached[recipe.id] = _run_task(recipe, None if result.kind == "study" else run)
+            cached[recipe.id] = _run_task(recipe, None if result.kind in STUDIES else run)
             if not run.is_finished:
                 _track_step(recipe, result, run, tags)
     except BaseException as error:
@@ -131,9 +133,10 @@ def add_to_result(step: Recipe, result: Recipe, params: FlowParams) -> bool:
 def _track_step(recipe: Recipe, result: Recipe, run: TrackedRun, tags: Mapping[str, str]) -> None:
     """Log a step that is made: what it cost, or, for one evaluation of a study, a run of its own below the study's."""
     artifact = settings.store().open(recipe.ref)
-    if recipe.kind == "evaluation" and recipe is not result:
+    own = {source.id for source in result.inputs.values() if source.kind in ("evaluation", "curve")}
+    if result.kind in STUDIES and recipe.id in own:
         _track_child(recipe, artifact, run, tags)
-    elif result.kind != "study" or recipe is result:
+    elif result.kind not in STUDIES or recipe is result:
         run.log_step(artifact.manifest)
         run.log_result(artifact)
         if recipe.kind == "evaluation":
@@ -144,6 +147,9 @@ def _track_child(recipe: Recipe, artifact: Artifact, run: TrackedRun, tags: Mapp
     steps = list(recipe.lineage())
     options = {step.kind: step.options.options() for step in steps if step.kind in ("groups", "imputed", "model")}
     name = "-".join(str(chosen["kind"]) for chosen in options.values())
+    if recipe.kind == "curve":
+        options = {"model": json.loads((artifact.directory / "model.json").read_text())}
+        name = str(options["model"]["method"])
     child = run.child(recipe.id, f"{name}-{recipe.id[:8]}")
     if not child.is_finished:
         child.log_setup(options | {"seed": recipe.seed}, tags)
@@ -209,6 +215,7 @@ def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dic
             if name.startswith("truth_") and result.kind == "evaluation"
         },
         "study": study_rows(directory) if result.kind == "study" else [],
+        "race": race_rows(directory) if result.kind == "race" else [],
         "mlflow_run": run.id,
         "mlflow_experiment": run.experiment_id,
         "reopened": run.is_reopened,

@@ -10,12 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 from filelock import FileLock
 
 from tasks import settings
 from xcore.artifacts import Artifact, Manifest
 from xcore.artifacts.manifest import library_versions
-from xcore.plots import draw_curves, draw_deciles, draw_simulation, draw_study
+from xcore.plots import draw_curves, draw_deciles, draw_race, draw_simulation, draw_study
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,6 +28,7 @@ PROMOTION_METRICS = ("difference", "low", "high", "share_above_margin")
 PLOTS: dict[str, tuple[tuple[str, str, Callable[[Path, Path], None]], ...]] = {
     "evaluation": (("precision_by_label_frequency.png", "per_decile.parquet", draw_deciles),),
     "study": (("study.png", "summary.parquet", draw_study),),
+    "race": (("race.png", "curves.parquet", draw_race),),
     "simulation": (("simulation.png", "table.parquet", draw_simulation),),
 }
 
@@ -118,6 +120,8 @@ class TrackedRun:
             self._log_evaluation(artifact)
         elif artifact.ref.kind == "comparison":
             self._log_comparison(artifact)
+        elif artifact.ref.kind == "curve":
+            self._log_curve(artifact)
         elif artifact.ref.kind in PLOTS:
             self._log_files(artifact, sorted(artifact.manifest.files), artifact.ref.kind)
         self._draw(artifact)
@@ -144,6 +148,21 @@ class TrackedRun:
         named = {f"promotion/{name}": facts[name] for name in PROMOTION_METRICS if name in facts}
         self._client.log_batch(self.id, metrics=_metrics(named, 0))
         self._log_files(artifact, sorted(artifact.manifest.files), "comparison")
+
+    def _log_curve(self, artifact: Artifact) -> None:
+        """A learning curve point by point, with the seconds that had been spent at each."""
+        points, seconds = (
+            pq.read_table(artifact.directory / "curve.parquet").to_pylist(),
+            artifact.manifest.counts["seconds"],
+        )
+        waiting: list[Any] = []
+        for place, point in enumerate(points):
+            step = point.pop("step")
+            known = {name: value for name, value in point.items() if value is not None}
+            known |= {clock: times[place] for clock, times in seconds.items()}
+            waiting += _metrics({f"curve/{name}": value for name, value in known.items()}, step)
+        self._client.log_batch(self.id, metrics=waiting)
+        self._log_files(artifact, sorted(artifact.manifest.files), "curve")
 
     def _log_files(self, artifact: Artifact, names: Iterable[str], folder: str) -> None:
         for name in names:

@@ -19,7 +19,9 @@ DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((ROOT / "prefect.yaml").read_
 
 def flow_of(preset: Path) -> str:
     """Presets of a study are named after it; all others are of the pipeline."""
-    return {"aggregate": "aggregate-study", "simulate": "simulate"}.get(preset.stem.split("-")[0], "pipeline")
+    return {"aggregate": "aggregate-study", "sampling": "sampling-study", "simulate": "simulate"}.get(
+        preset.stem.split("-")[0], "pipeline"
+    )
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)

@@ -5,10 +5,12 @@ The blocks do not depend on the number of threads, so neither does any bit of a 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from threading import Lock
+from functools import cache
+from threading import Lock, local
 from typing import NamedTuple, TypeVar
 
 import numba
@@ -41,14 +43,52 @@ def over_blocks(work: Callable[[Block], Result], blocks: Iterable[Block]) -> lis
     """``[work(block) for block in blocks]``, in as many threads as numba is set to use.
 
     `work` gains from threads where it releases the interpreter: kernels compiled with ``nogil=True``, and BLAS.
-    It must not write what another block writes.
+    It must not write what another block writes. The caller works along with helpers that are kept from call to call,
+    so that a call costs some tens of microseconds; a helper's own calls within `work` run in its thread alone.
     """
     todo = list(blocks)
     n_threads = min(numba.get_num_threads(), len(todo))
-    if n_threads <= 1:
+    if n_threads <= 1 or _THREAD.is_helper:
         return [work(block) for block in todo]
-    with ThreadPoolExecutor(n_threads) as pool:
-        return list(pool.map(work, todo))
+    done: dict[int, Result] = {}
+    numbers = iter(range(len(todo)))  # shared: each number goes to the thread that asks for it first
+
+    def take_blocks() -> None:
+        for number in numbers:
+            done[number] = work(todo[number])
+
+    helpers = [_helpers().submit(take_blocks) for _ in range(n_threads - 1)]
+    try:
+        take_blocks()
+    finally:
+        for _ in numbers:  # where a block failed, nobody begins another one
+            pass
+        running = [helper for helper in helpers if not helper.cancel()]
+        wait(running)
+    for helper in running:
+        helper.result()
+    return [done[number] for number in range(len(todo))]
+
+
+class _Thread(local):
+    """What a thread knows of itself."""
+
+    is_helper = False
+
+
+_THREAD = _Thread()
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    def begin() -> None:
+        _THREAD.is_helper = True
+
+    return ThreadPoolExecutor(max(1, numba.config.NUMBA_NUM_THREADS - 1), "blocks", begin)
+
+
+# Threads do not survive a fork: a child process starts its own.
+os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
 def even_blocks(cost: npt.NDArray[np.integer], n_blocks: int) -> list[range]:

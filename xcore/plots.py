@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 LEVELS = {"random": "rows in a group", "clusters": "depth (2^depth groups)", "mixed": "heterogeneity"}
+MARKERS = "osv^Dx+"
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +59,30 @@ def draw_study(summary: Path, target: Path) -> None:
             _finish(axes, metric.replace("_at_", "@"), f"{family}: {LEVELS.get(family, 'level')}", "", legend=False)
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(target)
+
+
+def draw_race(curves: Path, target: Path) -> None:
+    """Accuracy and predictive log-likelihood against seconds, one line a method, as in Bamler and Mandt's Figure 1."""
+    table = pq.read_table(curves).to_pandas()
+    figure = _figure((11, 4.6))
+    panels = {"accuracy": "Accuracy", "log_likelihood": "Predictive log-likelihood of a row"}
+    for place, (column, title) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(1, 2, place)
+        for number, (method, line) in enumerate(table.groupby("method", sort=False)):
+            axes.plot(
+                line["cpu_seconds"],
+                line[column],
+                label=str(method),
+                marker=MARKERS[number % len(MARKERS)],
+                markersize=3.5,
+            )
+        axes.set_xscale("log")
+        if column == "log_likelihood":  # a diverging curve must not squeeze the others
+            axes.set_ylim(bottom=max(axes.get_ylim()[0], 1.25 * table.groupby("method")[column].max().min()))
+        _finish(axes, title, "CPU seconds, fitting the sampler included", "", legend=False)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     figure.savefig(target)
 
 

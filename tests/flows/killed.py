@@ -1,4 +1,7 @@
-"""Runs the command line and kills its own process inside a named step: ``killed.py STEP MOMENT WORDS...``."""
+"""Runs the command line and kills its own process inside a named step: ``killed.py STEP MOMENT WORDS...``.
+
+For the moment ``checkpoint-N`` the step does not matter: the process dies after the N-th checkpoint of a training.
+"""
 
 import os
 import signal
@@ -8,6 +11,7 @@ from typing import Any
 
 from flows.__main__ import main
 from xcore.artifacts import Manifest, Store, store
+from xcore.models.negative_sampling import training
 
 
 def die() -> None:
@@ -31,7 +35,24 @@ def kill_in(step: str, moment: str) -> None:
     store.Store._publish = publish_or_die
 
 
+def kill_after_checkpoint(number: int) -> None:
+    """A checkpoint is written after every step, until the `number`-th."""
+    training.CHECKPOINT_SECONDS, training.CHECKPOINT_SHARE = 0.0, float("inf")
+    save, saved = training.State.save, list[int]()
+
+    def save_or_die(self: training.State, path: Path, name: str) -> None:
+        save(self, path, name)
+        saved.append(self.step)
+        if len(saved) == number:
+            die()
+
+    training.State.save = save_or_die
+
+
 if __name__ == "__main__":
     arguments: Any = sys.argv[1:]
-    kill_in(arguments[0], arguments[1])
+    if arguments[1].startswith("checkpoint-"):
+        kill_after_checkpoint(int(arguments[1].removeprefix("checkpoint-")))
+    else:
+        kill_in(arguments[0], arguments[1])
     sys.exit(main(arguments[2:]))

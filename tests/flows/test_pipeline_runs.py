@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,23 @@ def test_a_run_killed_in_every_step_in_turn_ends_with_the_same_bytes(workplace: 
     assert again["nothing_changed"]
     assert all(step["cached"] for step in again["steps"])
     assert mlflow_runs(workplace) == [(summary["mlflow_run"], "FINISHED")]
+
+
+def test_a_training_killed_halfway_goes_on_from_its_checkpoint_to_the_same_bytes(
+    workplace: Workplace, tmp_path: Path
+) -> None:
+    whole = Workplace(tmp_path / "undisturbed", PREFECT_API_URL=workplace.environment["PREFECT_API_URL"])
+    expected = whole.pipeline()
+    assert workplace.run("fit_sampled_model", "checkpoint-50", *workplace.words(), script=KILLED).returncode == -9
+    assert len(list(workplace.home.glob("store/.staging/model-*/training.safetensors"))) == 1
+    killed_at = 1000 * time.time()
+    summary = workplace.pipeline()
+    with sqlite3.connect(workplace.home / "mlflow.db") as database:
+        points = f"select min(step) from metrics where key = 'train/loss' and timestamp > {killed_at}"
+        (first_step,) = database.execute(points).fetchone()
+    assert first_step > 50
+    assert sha256_of_all_files(workplace, summary) == sha256_of_all_files(whole, expected)
+    assert not list(workplace.home.glob("store/.staging/model-*"))
 
 
 def test_a_damaged_artifact_is_noticed_and_made_again(workplace: Workplace) -> None:

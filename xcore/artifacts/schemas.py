@@ -63,6 +63,15 @@ KINDS: dict[str, Kind] = {
         files=("features.json", "train.parquet"),
         columns={"*.parquet": _SPARSE},
     ),
+    "embedding": Kind(
+        1,
+        "dense vectors of a dataset's rows, by split, and the map that makes them",
+        files=("features.json", "train.parquet", "embedding.json", "embedding.safetensors"),
+    ),
+    "projection": Kind(
+        1, "a map to the few dimensions that a sampler sees", files=("projection.json", "projection.safetensors")
+    ),
+    "tree": Kind(1, "a sampler of labels, as flat arrays", files=("tree.json", "tree.safetensors")),
     "groups": Kind(
         1,
         "rows that share labels",
@@ -102,6 +111,11 @@ KINDS: dict[str, Kind] = {
         1, "a challenger against the champion, on the same rows", files=("comparison.json", "metrics.parquet")
     ),
     "study": Kind(1, "many evaluations side by side", files=("cells.parquet", "summary.parquet")),
+    "curve": Kind(
+        1, "a learning curve, measured on rows that were not trained on", files=("curve.parquet", "model.json")
+    ),
+    "choice": Kind(1, "the settings whose learning curve ended best", files=("choice.json",)),
+    "race": Kind(1, "learning curves of several methods side by side", files=("curves.parquet", "summary.parquet")),
     "simulation": Kind(1, "a simulation of the theory", files=("table.parquet",)),
     "evaluation": Kind(1, "metrics of predictions", files=("metrics.json", "per_label.parquet")),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,12 @@ class Dataset:
         """Dense features (n, n_features) of a dataset of vectors."""
         if self.form != "vector":
             raise ConfigError(f"{self.directory} holds {self.form} rows, not vectors")
-        column = pq.read_table(self.directory / f"{split}.parquet", columns=["vector"])["vector"].combine_chunks()
-        flat: npt.NDArray[np.float32] = column.flatten().to_numpy()
-        return flat.reshape(self.n_rows(split), self.n_features)
+        return read_vectors(self.directory / f"{split}.parquet", self.n_rows(split), self.n_features)
+
+    def blocks(self, split: Split) -> FeatureBlocks:
+        """Features a block of rows at a time, as often as asked."""
+        self._size(split)
+        return FeatureBlocks(self.directory / f"{split}.parquet", self.n_features)
 
     def Y(self, split: Split) -> CSR:
         """Labels, CSR with entries 1 (n, n_labels); all empty for train rows whose labels belong to groups."""
@@ -144,6 +148,40 @@ class Dataset:
         if split not in self._sizes:
             raise ConfigError(f"{self.directory} has no {split} split, only {', '.join(self._sizes)}")
         return self._sizes[split]
+
+
+@dataclass(frozen=True)
+class FeatureBlocks:
+    """The features of a file in blocks of rows, CSR or dense as they are stored; every loop opens the file anew."""
+
+    path: Path
+    n_features: int
+    groups: int = 4  # row groups of a block
+
+    def __iter__(self) -> Iterator[Any]:
+        with pq.ParquetFile(self.path) as file:
+            is_dense = "vector" in file.schema_arrow.names
+            for first in range(0, file.num_row_groups, self.groups):
+                chosen = list(range(first, min(first + self.groups, file.num_row_groups)))
+                table = file.read_row_groups(chosen, columns=["vector"] if is_dense else ["indices", "values"])
+                yield self._dense(table) if is_dense else self._sparse(table)
+
+    def _dense(self, table: pa.Table) -> npt.NDArray[np.float32]:
+        flat: npt.NDArray[np.float32] = table["vector"].combine_chunks().flatten().to_numpy()
+        return flat.reshape(table.num_rows, self.n_features)
+
+    def _sparse(self, table: pa.Table) -> CSR:
+        offsets, indices = list_parts(table["indices"])
+        return csr(list_parts(table["values"])[1], indices, offsets, self.n_features)
+
+
+def read_vectors(path: Path, rows: int, n_features: int) -> npt.NDArray[np.float32]:
+    """The ``vector`` column of a file, float32 (rows, n_features), filled block by block."""
+    vectors, row = np.empty((rows, n_features), np.float32), 0
+    for block in FeatureBlocks(path, n_features):
+        vectors[row : row + len(block)] = block
+        row += len(block)
+    return vectors
 
 
 def read_csr(path: Path, rows: int, nnz: int | None, n_columns: int) -> CSR:

@@ -1,4 +1,4 @@
-"""Sparse features at rest: one Parquet file a split, the CSR arrays as list columns."""
+"""Features at rest: one Parquet file a split, CSR arrays as list columns, dense rows as lists of one size."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import json
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
-from xcore.data.dataset import feature_schema, read_csr
+from xcore.data.dataset import FeatureBlocks, feature_schema, read_csr, read_vectors
+from xcore.data.readers.base import SPLITS, Split
 from xcore.data.writing import RowWriter
-from xcore.matrices import CSR, lists_of_csr
+from xcore.matrices import CSR, Float32, lists_of_csr
 
-SCHEMA = feature_schema("sparse", 0)
 _META = "features.json"
 
 
@@ -35,14 +36,17 @@ class FeatureWriter:
     def __enter__(self) -> Self:
         return self
 
-    def write(self, split: str, block: CSR) -> None:
-        """Add rows (CSR, below 2^31 non-zeros) to a split."""
+    def write(self, split: str, block: Any) -> None:
+        """Add rows (CSR or dense, below 2^31 values) to a split; all blocks are of the same form."""
+        is_dense = isinstance(block, np.ndarray)
+        schema = feature_schema("vector" if is_dense else "sparse", self.n_features)
         if split not in self._writers:
-            self._writers[split] = self._files.enter_context(RowWriter(self.directory / f"{split}.parquet", SCHEMA))
+            self._writers[split] = self._files.enter_context(RowWriter(self.directory / f"{split}.parquet", schema))
             self.rows[split] = self.non_zeros[split] = 0
-        self._writers[split].write(pa.table(list(lists_of_csr(block)), schema=SCHEMA))
+        columns = [_vectors(block)] if is_dense else list(lists_of_csr(block))
+        self._writers[split].write(pa.table(columns, schema=schema))
         self.rows[split] += block.shape[0]
-        self.non_zeros[split] += block.nnz
+        self.non_zeros[split] += block.size if is_dense else block.nnz
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -62,7 +66,27 @@ class Features:
         self._rows: dict[str, int] = meta["rows"]
         self._non_zeros: dict[str, int] = meta["non_zeros"]
 
+    @property
+    def splits(self) -> list[Split]:
+        return [split for split in SPLITS if split in self._rows]
+
+    def n_rows(self, split: str) -> int:
+        """How many rows a split has."""
+        return self._rows[split]
+
     def X(self, split: str) -> CSR:
         """Features of a split, CSR float32 (n, n_features)."""
         path = self.directory / f"{split}.parquet"
         return read_csr(path, self._rows[split], self._non_zeros[split], self.n_features)
+
+    def vectors(self, split: str) -> Float32:
+        """Features of a split that are dense, float32 (n, n_features)."""
+        return read_vectors(self.directory / f"{split}.parquet", self._rows[split], self.n_features)
+
+    def blocks(self, split: str) -> FeatureBlocks:
+        """Features of a split a block of rows at a time, as often as asked."""
+        return FeatureBlocks(self.directory / f"{split}.parquet", self.n_features)
+
+
+def _vectors(block: Float32) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1), pa.float32()), block.shape[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -55,6 +55,15 @@ class Fitted(Protocol):
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Read what `save` wrote."""
+        ...
+
+
+@runtime_checkable
+class Shortlisting(Protocol):
+    """A trained model that may score only some labels of a row, and can say what that costs."""
+
+    def shortlist_recall(self, X: CSR, k: int) -> float | None:
+        """The share of the exact k best labels that it finds; None where it scores all labels."""
         ...
 
 

@@ -48,6 +48,7 @@ class FittedSampler:
 
     def sample(self, X: Float32, m: int, keys: Keys) -> Draws:
         """Draw m labels for each row of X (n, n_features); ``keys[i]`` decides the draws of row i, on any thread."""
+        X = np.ascontiguousarray(X)
         labels, log_probs = np.empty((len(keys), m), np.int32), np.empty((len(keys), m), np.float32)
 
         def fill(part: slice) -> None:
@@ -58,7 +59,7 @@ class FittedSampler:
 
     def log_prob(self, X: Float32, labels: Int32) -> Float32:
         """``log p(label | x)`` for labels (n, m) of the rows of X; float32 (n, m)."""
-        out = np.empty(labels.shape, np.float32)
+        X, out = np.ascontiguousarray(X), np.empty(labels.shape, np.float32)
 
         def fill(part: slice) -> None:
             self._log_prob(X[part], labels[part], out[part])
@@ -176,12 +177,13 @@ class FittedTree(FittedSampler):
 
     def log_prob_all(self, X: Float32) -> Float64:
         """Level by level, O(k n_labels) a row."""
-        out = np.empty((len(X), self.n_labels))
+        X, out = np.ascontiguousarray(X), np.empty((len(X), self.n_labels))
         over_blocks(lambda part: all_log_probs(self.nodes, X[part], out[part]), row_blocks(len(X), 8))
         return out
 
     def shortlist(self, X: Float32, width: int) -> TopK:
         """About the `width` most probable labels of each row, by beam search, with their log-probabilities."""
+        X = np.ascontiguousarray(X)
         top = TopK(np.full((len(X), width), NO_LABEL, np.int32), np.full((len(X), width), -np.inf, np.float32))
         over_blocks(
             lambda part: best_leaves(self.nodes, X[part], top.labels[part], top.scores[part]), row_blocks(len(X), 16)
@@ -253,6 +255,14 @@ def load_sampler(directory: Path, name: str = "sampler") -> FittedSampler:
         "tree": lambda: FittedTree(_opened_nodes(arrays)),
     }
     return openers[about["kind"]]()
+
+
+def load_tree(directory: Path, name: str) -> FittedTree:
+    """Read a tree that `FittedSampler.save` wrote."""
+    sampler = load_sampler(directory, name)
+    if not isinstance(sampler, FittedTree):
+        raise ConfigError(f"{directory} holds a {sampler.kind} sampler, expected a tree")
+    return sampler
 
 
 def _opened_nodes(arrays: dict[str, Any]) -> Nodes:

@@ -7,6 +7,9 @@ For a node with labels Y and their data, and ``zeta = +1`` for the labels on the
 Newton steps raise it over (w, b); moving the half of the labels with the largest ``w . s_y + n_y b`` to the right
 (Eq. 9; s_y is the sum and n_y the number of a label's rows) raises it over zeta. The two alternate until no label
 moves, or moves raise the objective by less than `ROUND_GAIN`. Rows carry a constant 1 as their last feature, for b.
+
+Where a node has many rows, the Newton steps between two moves see some `SAMPLE` of them; the moves and the last ascent
+see all. A node's data stand feature by feature, (k + 1, n), so that all loops over rows are vector code.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ from xcore.sampling.walk import Nodes, aligned
 CERTAIN = 1000.0  # sigmoid(-1000) is 0 in any precision
 MAX_ROUNDS = 50
 ROUND_GAIN = 1e-3  # of the objective's size
-EARLY_STEPS = 2  # Newton steps between two moves of labels; the last round goes to the optimum
+SAMPLE = 16384  # rows that Newton steps between two moves of labels see; the last ascent sees all
+EARLY_STEPS = 1  # Newton steps between two moves of labels; the last ascent goes to the optimum
 NEWTON_STEPS = 100
-GRADIENT_NORM = 1e-7  # at the optimum
+GRADIENT_NORM = 1e-7  # at the optimum, for every thousand rows
+TILE = 128  # rows whose features stay in the cache
 KEPT_WHILE = 0.25  # a factorised Hessian serves again while a step with it shrinks the gradient to this share
 POWER_STEPS = 100
 TASKS = 64  # node ranges of a level that threads share
@@ -121,7 +126,7 @@ def _fit_range(
         if len(labels) < 2:
             continue
         x, ends = _gathered(rows, labels)
-        sums = np.empty((len(labels), x.shape[1]))
+        sums = np.empty((len(labels), len(x)))
         for i, label in enumerate(labels):
             sums[i, :-1], sums[i, -1] = rows.sums[label], rows.starts[label + 1] - rows.starts[label]
         strength = penalty * (len(labels) if per_label else 1)
@@ -132,18 +137,19 @@ def _fit_range(
 
 @numba.njit(cache=True, nogil=True)
 def _gathered(rows: _Rows, labels: Int32) -> tuple[Float64, Int64]:
-    """The rows of some labels with a 1 at the end, one label after the other, and where each label's rows end."""
+    """Features (k + 1, n) of the rows of some labels, one label after the other; and where each label's rows end."""
     ends = np.empty(len(labels), np.int64)
     n, k = 0, rows.x.shape[1]
     for i, label in enumerate(labels):
         n += rows.starts[label + 1] - rows.starts[label]
         ends[i] = n
-    x = np.ones((n, k + 1))
+    x = np.empty((k + 1, n))
+    x[k] = 1.0
     at = 0
     for label in labels:
         for row in range(rows.starts[label], rows.starts[label + 1]):
             for f in range(k):
-                x[at, f] = rows.x[row, f]
+                x[f, at] = rows.x[row, f]
             at += 1
     return x, ends
 
@@ -156,14 +162,14 @@ def fit_node(
 
     Parameters
     ----------
-    x : float64 (n, k + 1)
-        Rows of the node's labels, one label after the other; the last feature is 1.
+    x : float64 (k + 1, n)
+        Rows of the node's labels, one label after the other, feature by feature; the last feature is 1.
     ends : int64 (r,)
         Where each label's rows end.
     sums : float64 (r, k + 1)
         Sum of each label's rows.
     history : float64 (MAX_ROUNDS + 1,)
-        Receives the objective after each Newton ascent.
+        Receives the objective after each ascent; an estimate where the ascent saw a sample of the rows.
 
     Returns
     -------
@@ -174,44 +180,65 @@ def fit_node(
     n_ascents : int
         Entries of `history` in use.
     """
-    n_left, theta = len(ends) // 2, np.zeros(x.shape[1])
+    n_left, theta = len(ends) // 2, np.zeros(len(x))
     theta[:-1] = _leading_direction(sums[:, :-1])
     scores = _scores(sums, theta)
-    theta[-1] = -np.sum(scores) / max(len(x), 1)
+    theta[-1] = -np.sum(scores) / max(x.shape[1], 1)
     split = np.argsort(scores, kind="mergesort")
     basis = _basis(x)
     if len(basis) < len(theta):
         # Few rows span few dimensions, and outside of them the penalty keeps theta at 0.
-        x, theta = _in_basis(x, basis), _in_basis(theta.reshape(1, -1), basis)[0]
-    right = _right_of(split, n_left, ends)
-    n_ascents, rising = 0, alternate
+        x, theta = _in_basis(x, basis), _in_basis(theta.reshape(-1, 1), basis)[:, 0].copy()
+    n_ascents, ascent = 0, _Ascent(np.empty(len(x)), np.empty((len(x), len(x))), np.zeros(1, np.bool_))
+    if alternate and len(ends) > 2:  # of two labels there is but one split
+        n_ascents = _alternate(x, ends, sums, penalty, basis, theta, split, ascent, history)
+    history[n_ascents] = _climb(x, _right_of(split, n_left, ends), penalty, theta, NEWTON_STEPS, ascent)
+    return _back(theta, basis), split, n_ascents + 1
+
+
+class _Ascent(NamedTuple):
+    """What Newton steps leave behind for the next ones."""
+
+    gradient: Float64  # (k + 1,)
+    factor: Float64  # (k + 1, k + 1), of the Hessian; the labels' sides do not matter to it
+    is_kept: npt.NDArray[np.bool_]  # (1,): whether the factor is still good enough
+
+
+@numba.njit(cache=True, nogil=True)
+def _alternate(
+    x: Float64, ends: Int64, sums: Float64, penalty: float, basis: Float64, theta: Float64, split: Int64,
+    ascent: _Ascent, history: Float64,
+) -> int:  # fmt: skip
+    """Newton steps and moves of labels in turn, in place; the number of ascents, whose objectives fill `history`."""
+    every, n_left = max(1, -(-x.shape[1] // SAMPLE)), len(ends) // 2
+    seen, n_ascents, rising = np.ascontiguousarray(x[:, ::every]), 0, True
     while rising:
-        history[n_ascents] = _climb(x, right, penalty, theta, EARLY_STEPS)
+        right = _right_of(split, n_left, ends)[::every].copy()
+        history[n_ascents] = every * _climb(seen, right, penalty / every, theta, EARLY_STEPS, ascent)
         n_ascents += 1
         gain = history[n_ascents - 1] - history[n_ascents - 2] if n_ascents > 1 else np.inf
         rising = _moved(sums, _back(theta, basis), split, n_left)
         rising = rising and gain > ROUND_GAIN * abs(history[n_ascents - 1]) and n_ascents < MAX_ROUNDS
-        right = _right_of(split, n_left, ends)
-    history[n_ascents] = _climb(x, right, penalty, theta, NEWTON_STEPS)
-    return _back(theta, basis), split, n_ascents + 1
+    ascent.is_kept[0] = ascent.is_kept[0] and every == 1
+    return n_ascents
 
 
 @numba.njit(cache=True, nogil=True)
 def _basis(x: Float64) -> Float64:
-    """Orthonormal rows that span the rows of `x`, by Gram and Schmidt; none where x has more rows than columns."""
-    n, k = x.shape
+    """Orthonormal rows that span the columns of `x`, by Gram and Schmidt; none where x has no fewer of them."""
+    k, n = x.shape
     if n >= k:
         return np.empty((k, 0))
     basis, rank = np.empty((n, k)), 0
     for i in range(n):
-        basis[rank] = x[i]
+        basis[rank] = x[:, i]
         for _ in range(2):  # twice is enough for full precision
             for j in range(rank):
                 share = _dot(basis[rank], basis[j])
                 for f in range(k):
                     basis[rank, f] -= share * basis[j, f]
         length = np.sqrt(_dot(basis[rank], basis[rank]))
-        if length > 1e-8:  # the constant feature makes every row at least 1 long
+        if length > 1e-8:  # the constant feature makes every column at least 1 long
             basis[rank] /= length
             rank += 1
     return basis[:rank].copy()
@@ -219,10 +246,11 @@ def _basis(x: Float64) -> Float64:
 
 @numba.njit(cache=True, nogil=True)
 def _in_basis(x: Float64, basis: Float64) -> Float64:
-    out = np.empty((len(x), len(basis)))
-    for i in range(len(x)):
-        for j in range(len(basis)):
-            out[i, j] = _dot(x[i], basis[j])
+    out = np.zeros((len(basis), x.shape[1]))
+    for j in range(len(basis)):
+        for f in range(len(x)):
+            for i in range(x.shape[1]):
+                out[j, i] += basis[j, f] * x[f, i]
     return out
 
 
@@ -232,6 +260,12 @@ def _dot(a: Float64, b: Float64) -> float:
     for f in range(len(a)):
         total += a[f] * b[f]
     return total
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def _add(scale: float, x: Float64, out: Float64) -> None:
+    for i in range(len(x)):
+        out[i] += scale * x[i]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -249,13 +283,23 @@ def _back(theta: Float64, basis: Float64) -> Float64:
 def _moved(sums: Float64, theta: Float64, split: Int64, n_left: int) -> bool:
     """Put the labels with the largest gain (Eq. 9) last in `split`; whether any changes its side."""
     gains = _scores(sums, theta)
-    # The stable sort starts from the present order, so labels that tie stay where they are.
-    new = split[np.argsort(gains[split], kind="mergesort")]
-    side = np.zeros(len(split), np.bool_)
-    side[split[n_left:]] = True
-    moved = False
-    for label in new[:n_left]:
-        moved = moved or side[label]
+    middle = np.partition(gains, n_left)[n_left]
+    n_ties = n_left  # labels in the middle that fit on the left; those that stand first stay there
+    for gain in gains:
+        n_ties -= gain < middle
+    new, at_left, at_right, moved = np.empty_like(split), 0, n_left, False
+    for place, label in enumerate(split):
+        goes_left = gains[label] < middle
+        if gains[label] == middle and n_ties:
+            n_ties -= 1
+            goes_left = True
+        if goes_left:
+            moved = moved or place >= n_left
+            new[at_left] = label
+            at_left += 1
+        else:
+            new[at_right] = label
+            at_right += 1
     if moved:
         split[:] = new
     return moved
@@ -310,33 +354,38 @@ def _leading_direction(sums: Float64) -> Float64:
 
 
 @numba.njit(cache=True, nogil=True)
-def _climb(x: Float64, right: npt.NDArray[np.bool_], penalty: float, theta: Float64, max_steps: int) -> float:
+def _climb(
+    x: Float64, right: npt.NDArray[np.bool_], penalty: float, theta: Float64, max_steps: int, ascent: _Ascent
+) -> float:
     """Newton ascent with backtracking from `theta`, in place; the objective where it ends."""
-    n, k = x.shape
-    gradient, factor, spread = np.empty(k), np.empty((k, k)), np.empty(n)
-    new_gradient, new_spread, candidate = np.empty(k), np.empty(n), np.empty(k)
+    gradient, factor, is_kept = ascent
+    spread, start = np.empty(x.shape[1]), np.empty(len(x))
     value: float = objective(x, right, penalty, theta, gradient, spread)
-    norm, is_kept = np.sqrt(np.sum(gradient**2)), False
+    norm, limit = np.sqrt(_dot(gradient, gradient)), GRADIENT_NORM * max(1.0, x.shape[1] / 1000)
     for _ in range(max_steps):
-        if norm <= GRADIENT_NORM:
+        if norm <= limit:
             break
-        if not is_kept:
+        if not is_kept[0]:
             _factorise(x, spread, penalty, factor)
         direction = _solved(factor, gradient)
+        start[:] = theta
         rate, found, new_value, new_norm = 1.0, False, value, norm
         while rate > 1e-9 and not found:
-            candidate[:] = theta + rate * direction
-            new_value = objective(x, right, penalty, candidate, new_gradient, new_spread)
-            new_norm = np.sqrt(np.sum(new_gradient**2))
+            theta[:] = start + rate * direction
+            new_value = objective(x, right, penalty, theta, gradient, spread)
+            new_norm = np.sqrt(_dot(gradient, gradient))
             # Near the top the objective is flat to its last bits: there a smaller gradient counts as higher.
             found = new_value > value or (new_value >= value - 1e-12 * abs(value) and new_norm < norm)
             rate *= 0.5
-        if not found and not is_kept:
-            break
-        is_kept = found and new_norm < KEPT_WHILE * norm
         if found:
-            theta[:], value, norm = candidate, max(value, new_value), new_norm
-            gradient, new_gradient, spread, new_spread = new_gradient, gradient, new_spread, spread
+            is_kept[0] = new_norm < KEPT_WHILE * norm
+            value, norm = max(value, new_value), new_norm
+            continue
+        theta[:] = start
+        objective(x, right, penalty, theta, gradient, spread)
+        if not is_kept[0]:
+            break
+        is_kept[0] = False
     return value
 
 
@@ -345,47 +394,43 @@ def objective(
     x: Float64, right: npt.NDArray[np.bool_], penalty: float, theta: Float64, gradient: Float64, spread: Float64
 ) -> float:
     """The node's objective; fills its gradient (k + 1,) and ``sigmoid'(theta . x)`` of each row. Cost O(n k)."""
-    n, k = x.shape
-    value, product = 0.0, 1.0
+    k, n = x.shape
+    value, pulls = 0.0, np.empty(min(n, TILE))
     for f in range(k):
         gradient[f] = -2.0 * penalty * theta[f]
         value -= penalty * theta[f] * theta[f]
-    for i in range(n):
-        z = 0.0
+    for first in range(0, n, TILE):
+        size = min(TILE, n - first)
+        z, product = spread[first : first + size], 1.0  # at first, z; a product of 128 numbers up to 2 is no overflow
+        z[:] = 0.0
         for f in range(k):
-            z += theta[f] * x[i, f]
-        e = np.exp(-abs(z))
-        share = 1.0 / (1.0 + e)
-        product *= 1.0 + e
-        wrong = (z >= 0) != right[i]
-        if wrong:
-            value -= abs(z)
-        if i % 512 == 511:  # a product of 512 numbers up to 2 does not overflow
-            value -= np.log(product)
-            product = 1.0
-        pull = (share if wrong else e * share) * (1.0 if right[i] else -1.0)
-        spread[i] = e * share * share
+            _add(theta[f], x[f, first : first + size], z)
+        for i in range(size):
+            e = np.exp(-abs(z[i]))
+            share = 1.0 / (1.0 + e)
+            product *= 1.0 + e
+            chance = share if z[i] >= 0 else e * share
+            value -= max(-z[i] if right[first + i] else z[i], 0.0)
+            pulls[i] = (1.0 if right[first + i] else 0.0) - chance
+            z[i] = e * share * share
+        value -= np.log(product)
         for f in range(k):
-            gradient[f] += pull * x[i, f]
-    return float(value - np.log(product))
+            gradient[f] += _dot(x[f, first : first + size], pulls)
+    return value
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _factorise(x: Float64, spread: Float64, penalty: float, factor: Float64) -> None:
     """Lower Cholesky factor of minus the objective's Hessian. Cost O(n k^2 + k^3)."""
-    n, k = x.shape
+    k, n = x.shape
     factor[:] = 0.0
-    whole = n - n % 4
-    for i in range(0, whole, 4):  # four rows at a time: the matrix is read and written a quarter as often
+    scaled = np.empty(min(n, TILE))
+    for first in range(0, n, TILE):
+        size = min(TILE, n - first)
         for f in range(k):
-            a, b = spread[i] * x[i, f], spread[i + 1] * x[i + 1, f]
-            c, d = spread[i + 2] * x[i + 2, f], spread[i + 3] * x[i + 3, f]
-            for g in range(k):
-                factor[f, g] += (a * x[i, g] + b * x[i + 1, g]) + (c * x[i + 2, g] + d * x[i + 3, g])
-    for i in range(whole, n):
-        for f in range(k):
-            for g in range(k):
-                factor[f, g] += spread[i] * x[i, f] * x[i, g]
+            scaled[:size] = spread[first : first + size] * x[f, first : first + size]
+            for g in range(f + 1):
+                factor[f, g] += _dot(x[g, first : first + size], scaled)
     for j in range(k):
         factor[j, j] += 2.0 * penalty
         for i in range(j):

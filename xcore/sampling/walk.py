@@ -17,12 +17,11 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from xcore.matrices import NO_LABEL, Float32, Float64, Int32
+from xcore.lanes import LANES, dot, prefetch
+from xcore.matrices import NO_LABEL, Float32, Float64, Int32, Int64
 from xcore.sampling.draws import Keys, unit
-from xcore.sampling.prefetch import prefetch
 
-WALKERS = 32  # walks that go down together
-LINE = 16  # float32 numbers of a cache line
+WALKERS = 128  # walks that go down together
 LEVELS = 64  # more than any tree has: draw j of level t is number LEVELS j + t of its key
 
 
@@ -50,64 +49,90 @@ class Nodes(NamedTuple):
 
 def aligned(array: Float32) -> Float32:
     """A copy in C order that begins at a cache line."""
-    padded = np.empty(array.size + LINE, np.float32)
-    skipped = (-padded.ctypes.data // 4) % LINE
+    padded = np.empty(array.size + LANES, np.float32)
+    skipped = (-padded.ctypes.data // 4) % LANES
     copy = padded[skipped : skipped + array.size].reshape(array.shape)
     copy[:] = array
     return copy
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _logit(nodes: Nodes, node: int, x: Float32) -> np.float32:
-    total = np.float32(0)
-    for f in range(len(x)):
-        total += nodes.weights[node, f] * x[f]
-    logit: np.float32 = total + nodes.biases[node]
+class _Flat(NamedTuple):
+    """Weights and features in one dimension, for `xcore.lanes`; to make one costs more than a logit does."""
+
+    weights: Float32
+    biases: Float32
+    x: Float32
+    k: int
+
+
+@numba.njit(cache=True, nogil=True)
+def _flat(nodes: Nodes, X: Float32) -> _Flat:
+    return _Flat(nodes.weights.reshape(-1), nodes.biases, X.reshape(-1), X.shape[1])
+
+
+@numba.njit(inline="always")
+def _logit(flat: _Flat, node: int, row: int) -> np.float32:
+    logit: np.float32 = dot(flat.weights, node * flat.k, flat.x, row * flat.k, flat.k) + flat.biases[node]
     return logit
+
+
+@numba.njit(cache=True, nogil=True)
+def _turn(z: Float32, chances: Float64, places: Int64, far: Float64, products: Float64) -> None:
+    """Move walkers from nodes with logits z to a child: a loop without calls or jumps, which becomes vector code."""
+    for i in range(len(z)):
+        e = np.exp(-abs(z[i]))
+        likelier = chances[i] * (1.0 + e) < 1.0
+        products[i] *= 1.0 + e
+        far[i] += 0.0 if likelier else abs(z[i])
+        places[i] = 2 * places[i] + (1 if likelier == (z[i] >= 0) else 0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _fetch(flat: _Flat, places: Int64) -> None:
+    """Ask for the nodes where walkers are, so that they arrive while others take their steps."""
+    for place in places:
+        for f in range(0, flat.k, LANES):
+            prefetch(flat.weights, place * flat.k + f)
+        prefetch(flat.biases, place)
 
 
 @numba.njit(cache=True, nogil=True)
 def draw_labels(nodes: Nodes, X: Float32, keys: Keys, labels: Int32, log_probs: Float32) -> None:
     """Fill `labels` and `log_probs` (n, m) with m independent draws a row. Cost O(n m k depth)."""
     n, m = labels.shape
-    group, k, n_leaves = max(1, WALKERS // max(m, 1)), X.shape[1], 1 << nodes.depth
-    weights = nodes.weights.reshape(-1)
-    place, far, product = np.empty(group * m, np.int64), np.empty(group * m), np.empty(group * m)
+    group, flat = max(1, WALKERS // max(m, 1)), _flat(nodes, X)
+    all_places, all_far, all_products = np.empty(group * m, np.int64), np.empty(group * m), np.empty(group * m)
+    all_z, all_chances = np.empty(group * m, np.float32), np.empty(group * m)
     for first in range(0, n, group):
-        rows = range(first, min(first + group, n))
-        place[:], far[:], product[:] = 1, 0.0, 1.0
-        # Many walks go down together, so that the next node of each arrives from memory while the others take a step.
+        last = min(first + group, n)
+        n_walks = (last - first) * m
+        z, chances, places = all_z[:n_walks], all_chances[:n_walks], all_places[:n_walks]
+        far, products = all_far[:n_walks], all_products[:n_walks]
+        places[:], far[:], products[:] = 1, 0.0, 1.0
         for level in range(nodes.depth):
-            for row in rows:
-                x, key = X[row], keys[row]
+            for row in range(first, last):
                 for j in range(m):
                     i = (row - first) * m + j
-                    z = _logit(nodes, place[i], x)
-                    e = np.exp(-abs(z))
-                    likelier = unit(key, LEVELS * j + level) * (1.0 + e) < 1.0
-                    product[i] *= 1.0 + e
-                    far[i] += 0.0 if likelier else abs(z)
-                    place[i] = 2 * place[i] + (1 if likelier == (z >= 0) else 0)
-                    if place[i] < n_leaves:
-                        for f in range(0, k, LINE):
-                            prefetch(weights, place[i] * k + f)
-                        prefetch(nodes.biases, place[i])
-        for row in rows:
-            for j in range(m):
-                i = (row - first) * m + j
-                labels[row, j] = nodes.leaves[place[i] - n_leaves]
-                log_probs[row, j] = -far[i] - np.log(product[i])
+                    z[i] = _logit(flat, places[i], row)
+                    chances[i] = unit(keys[row], LEVELS * j + level)
+            _turn(z, chances, places, far, products)
+            if level + 1 < nodes.depth:
+                _fetch(flat, places)
+        for i in range(n_walks):
+            labels[first + i // m, i % m] = nodes.leaves[places[i] - (1 << nodes.depth)]
+            log_probs[first + i // m, i % m] = -far[i] - np.log(products[i])
 
 
 @numba.njit(cache=True, nogil=True)
 def log_probs_of(nodes: Nodes, X: Float32, labels: Int32, out: Float32) -> None:
     """Fill `out` (n, m) with ``log p(label | x)`` of `labels` (n, m). Cost O(n m k depth)."""
+    flat = _flat(nodes, X)
     for row in range(len(labels)):
         for j in range(labels.shape[1]):
             leaf = (1 << nodes.depth) + nodes.places[labels[row, j]]
             far, product = 0.0, 1.0
             for level in range(nodes.depth):
-                z = np.float64(_logit(nodes, leaf >> (nodes.depth - level), X[row]))
+                z = np.float64(_logit(flat, leaf >> (nodes.depth - level), row))
                 right = (leaf >> (nodes.depth - level - 1)) & 1
                 product *= 1.0 + np.exp(-abs(z))
                 if (z >= 0) != (right == 1):
@@ -118,14 +143,14 @@ def log_probs_of(nodes: Nodes, X: Float32, labels: Int32, out: Float32) -> None:
 @numba.njit(cache=True, nogil=True)
 def all_log_probs(nodes: Nodes, X: Float32, out: Float64) -> None:
     """Fill `out` (n, n_labels) with ``log p(label | x)``, level by level. Cost O(n k n_labels)."""
-    reached = np.empty(1 << nodes.depth)
+    reached, flat = np.empty(1 << nodes.depth), _flat(nodes, X)
     for row in range(len(X)):
         reached[0] = 0.0
         for level in range(nodes.depth):
             for j in range(
                 (1 << level) - 1, -1, -1
             ):  # from the right, so that no parent is overwritten before its turn
-                z, here = np.float64(_logit(nodes, (1 << level) + j, X[row])), reached[j]
+                z, here = np.float64(_logit(flat, (1 << level) + j, row)), reached[j]
                 near = here - np.log1p(np.exp(-abs(z)))
                 far = near - abs(z)
                 reached[2 * j], reached[2 * j + 1] = (far, near) if z >= 0 else (near, far)
@@ -140,13 +165,13 @@ def best_leaves(nodes: Nodes, X: Float32, labels: Int32, log_probs: Float32) -> 
     A level keeps the `width` most probable nodes, so a label under a node that falls out is missed.
     Cost O(n width (k + log width) depth).
     """
-    n, width = labels.shape
+    (n, width), flat = labels.shape, _flat(nodes, X)
     place, reached = np.empty(2 * width, np.int64), np.empty(2 * width)
     for row in range(n):
         n_kept, place[0], reached[0] = 1, 1, 0.0
         for _ in range(nodes.depth):
             for i in range(n_kept - 1, -1, -1):
-                z, here, node = np.float64(_logit(nodes, place[i], X[row])), reached[i], place[i]
+                z, here, node = np.float64(_logit(flat, place[i], row)), reached[i], place[i]
                 near = here - np.log1p(np.exp(-abs(z)))
                 far = near - abs(z)
                 place[2 * i], place[2 * i + 1] = 2 * node, 2 * node + 1

@@ -24,7 +24,7 @@ from xcore.sampling.sampler import (
     Uniform,
     load_sampler,
 )
-from xcore.sampling.tree import MAX_ROUNDS, _right_of, fit_node, objective
+from xcore.sampling.tree import MAX_ROUNDS, SAMPLE, _moved, _right_of, fit_node, objective
 
 K = 4
 
@@ -94,16 +94,16 @@ def test_a_draw_depends_on_its_key_and_number_only() -> None:
 
 
 def node_data(n_labels: int, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows by label with a 1 at the end, where each label's rows end, and their sums."""
+    """Features of the rows by label, a 1 last; where each label's rows end; and their sums."""
     X, labels = clusters(n, n_labels, seed)
     x = np.hstack([X[np.argsort(labels, kind="stable")].astype(np.float64), np.ones((n, 1))])
     ends = np.cumsum(np.bincount(labels, minlength=n_labels))
-    return x, ends, np.array([part.sum(axis=0) for part in np.split(x, ends)[:n_labels]])
+    return np.ascontiguousarray(x.T), ends, np.array([part.sum(axis=0) for part in np.split(x, ends)[:n_labels]])
 
 
 def value_and_gradient(x: np.ndarray, right: np.ndarray, penalty: float, theta: np.ndarray) -> tuple[float, np.ndarray]:
     gradient = np.empty(len(theta))
-    return objective(x, right, penalty, theta, gradient, np.empty(len(x))), gradient
+    return objective(x, right, penalty, theta, gradient, np.empty(x.shape[1])), gradient
 
 
 @settings(max_examples=20, deadline=None)
@@ -126,7 +126,7 @@ def test_the_objective_and_its_gradient_are_those_of_the_definition() -> None:
     theta, right = np.random.default_rng(2).normal(size=K + 1), _right_of(np.arange(4), 2, ends)
     sign = np.where(right, 1.0, -1.0)
     value, gradient = value_and_gradient(x, right, 0.1, theta)
-    assert value == pytest.approx(-np.logaddexp(0, -sign * (x @ theta)).sum() - 0.1 * theta @ theta)
+    assert value == pytest.approx(-np.logaddexp(0, -sign * (theta @ x)).sum() - 0.1 * theta @ theta)
     for f in range(K + 1):
         step = np.eye(K + 1)[f] * 1e-5
         slope = value_and_gradient(x, right, 0.1, theta + step)[0] - value_and_gradient(x, right, 0.1, theta - step)[0]
@@ -149,15 +149,35 @@ def test_a_node_climbs_to_a_top_where_the_gradient_vanishes(n_labels: int, n: in
     assert value >= eigen[0] - 1e-9
 
 
+def test_a_node_with_more_rows_than_early_steps_see_still_ends_at_a_top_of_all_rows() -> None:
+    n = SAMPLE + 2000
+    x, ends, sums = node_data(50, n)
+    history, eigen = np.empty(MAX_ROUNDS + 1), np.empty(MAX_ROUNDS + 1)
+    theta, split, n_ascents = fit_node(x, ends, sums, 0.1, True, history)
+    value, gradient = value_and_gradient(x, _right_of(split, 25, ends), 0.1, theta)
+    assert np.linalg.norm(gradient) < 1e-6 * n / 1000
+    assert value == pytest.approx(history[n_ascents - 1])
+    fit_node(x, ends, sums, 0.1, False, eigen)
+    assert value > eigen[0]
+
+
+def test_a_move_fills_the_halves_by_gain_and_leaves_ties_where_they_are() -> None:
+    sums, split = np.array([[3.0], [1.0], [2.0], [2.0], [2.0], [0.0]]), np.array([0, 4, 3, 2, 1, 5])
+    assert _moved(sums, np.ones(1), split, 3)
+    assert split.tolist() == [4, 1, 5, 0, 3, 2]
+    assert not _moved(sums, np.ones(1), split, 3)
+    assert split.tolist() == [4, 1, 5, 0, 3, 2]
+
+
 def test_few_rows_are_fitted_as_well_as_in_all_dimensions() -> None:
     """Three rows span three dimensions: the optimum found there is the one of plain Newton steps in all of them."""
     x, ends, sums = node_data(2, 3)
     theta, split, _ = fit_node(x, ends, sums, 0.1, True, np.empty(MAX_ROUNDS + 1))
     right, plain = _right_of(split, 1, ends), np.zeros(K + 1)
     for _ in range(50):
-        chance = 1 / (1 + np.exp(-x @ plain))
-        hessian = (x * (chance * (1 - chance))[:, None]).T @ x + 0.2 * np.eye(K + 1)
-        plain += np.linalg.solve(hessian, x.T @ (right - chance) - 0.2 * plain)
+        chance = 1 / (1 + np.exp(-plain @ x))
+        hessian = (x * (chance * (1 - chance))) @ x.T + 0.2 * np.eye(K + 1)
+        plain += np.linalg.solve(hessian, x @ (right - chance) - 0.2 * plain)
     assert np.allclose(theta, plain, atol=1e-6)
 
 

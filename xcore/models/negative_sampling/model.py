@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,7 +18,8 @@ from xcore.components import Report
 from xcore.errors import ConfigError
 from xcore.matrices import NO_LABEL, Float32, Int32, TopK, open_arrays, write_arrays
 from xcore.models.base import Model, TrainingData
-from xcore.models.negative_sampling.pairs import Split
+from xcore.models.negative_sampling.pairs import Positives, Split
+from xcore.models.negative_sampling.parts import LabelSampler, Parts, Watched
 from xcore.models.negative_sampling.scoring import Scorer, evaluate
 from xcore.models.negative_sampling.training import Checkpoints, FirstBiases, Method, Problem, Schedule, train
 from xcore.models.negative_sampling.updates import Parameters
@@ -30,7 +31,7 @@ MAX_SOFTMAX_CLASSES = 100_000
 WITH_TREE = {"adversarial", "nce"}
 
 
-class NegativeSampling(Model):
+class NegativeSampling(Positives, Model):
     """Linear classifiers of dense features, trained to tell true labels from sampled ones.
 
     ``adversarial`` draws the false labels from a tree that mimics the data (Bamler and Mandt, 2020): they are hard to
@@ -40,7 +41,8 @@ class NegativeSampling(Model):
     -----
     - A step costs O(batch_size n_negatives (d + k log C)), whatever the number C of labels; the full softmax costs
       O(batch_size d C). Memory is that of the weights and of Adagrad's sums, 8 C d bytes, and the dense features.
-    - Sparse features become whitened principal components first; dense ones are taken as they are.
+    - Sparse features become whitened principal components first; dense ones are taken as they are. These, their
+      projection and the tree are `Parts`: steps make them once for all models that share them.
     - Labels without a training row are not trained, and never offered.
     - With ``labels: all`` every label of a row is a positive of its own (ours; the paper keeps the smallest id), so
       that scores estimate how a row's label is distributed. A positive's weight multiplies its part of the loss.
@@ -52,9 +54,6 @@ class NegativeSampling(Model):
 
     kind: Literal["negative-sampling"] = "negative-sampling"
     method: Method = Field("adversarial", description="Where false labels come from, and what loss is made of them.")
-    labels: Literal["all", "first"] = Field(
-        "all", description="all: each label of a row is a positive; first: only the one with the smallest id."
-    )
     dimensions: int = Field(512, ge=1, description="Principal components that sparse features become, at most.")
     whiten: bool = Field(True, description="Scale these components to variance 1.")
     epochs: int = Field(20, ge=1, description="Passes over the positives.")
@@ -76,42 +75,82 @@ class NegativeSampling(Model):
     shortlist: int = Field(
         0, ge=0, description="Score only this many labels, found in the tree by beam search; 0 scores all of them."
     )
-    held_out_share: float = Field(
-        0.01, ge=0, le=0.5, description="Rows not trained on, on which the learning curve is measured."
-    )
-    max_held_out: int = Field(1000, ge=0, description="Most rows held out.")
+
+    @property
+    def embedding(self) -> Pca:
+        """How sparse features become vectors: the options of the step `embed`."""
+        return Pca(dimensions=self.dimensions, whiten=self.whiten)
+
+    @property
+    def projection(self) -> Pca | None:
+        """How vectors become what the tree sees: the options of the step `project`; None without a tree."""
+        return Pca(dimensions=self.tree_dimensions) if self.method in WITH_TREE else None
+
+    @property
+    def sampler(self) -> LabelSampler | None:
+        """The options of the step `fit_sampler`; None without a tree."""
+        if self.method not in WITH_TREE:
+            return None
+        return LabelSampler(
+            tree=self.tree,
+            labels=self.labels,
+            held_out_share=self.held_out_share,
+            max_held_out=self.max_held_out,
+        )
 
     def fit(
-        self, data: TrainingData, rng: np.random.Generator, report: Report, checkpoints: Path | None = None
+        self,
+        data: TrainingData,
+        rng: np.random.Generator,
+        report: Report,
+        checkpoints: Path | None = None,
+        parts: Parts | None = None,
+        watched: Watched | None = None,
     ) -> FittedNegativeSampling:
-        """Project the features, fit the noise, and train.
+        """Train; with `parts`, on vectors that their embedding made, else all parts are made first.
 
         With a folder for `checkpoints`, a training that was killed goes on where it was, to the same bits, when it is
         started again with the same data, options and generator.
         """
         seed = int(rng.integers(2**63))
-        n_held_out = min(self.max_held_out, int(self.held_out_share * data.X.shape[0]))
-        split = Split.of(data.Y, self.labels, n_held_out, np.random.default_rng([seed, 1]))
+        if parts is None:
+            parts, data = self.prepare(data, np.random.default_rng([seed, 2]))
+        X, split = np.ascontiguousarray(data.X, np.float32), self.split(data.Y)
         self._check(len(split.labels))
-        embedding, X = self._embedded(data.X, np.random.default_rng([seed, 2]))
-        start = time.perf_counter()
-        projection, Z = self._projected(X, np.random.default_rng([seed, 3]))
-        noise = self._noise(Z, split)
-        seconds = time.perf_counter() - start
+        Z = parts.projected(X)
+        noise = self._noise(parts, Z, split)
         used = noise if self._corrects() else None
+        held_out = (X, Z, split.held_out)
+        if watched is not None:
+            held_out = (watched.X, parts.projected(watched.X), split.of_others(watched.Y, self.labels))
 
         def measure(parameters: Parameters) -> dict[str, float]:
             scorer = Scorer(parameters.rows, parameters.biases.copy(), used)
-            return evaluate(scorer, X, Z, split.held_out) if len(split.held_out) else {}
+            return evaluate(scorer, *held_out) if len(held_out[2]) else {}
 
-        kept = Checkpoints(checkpoints, self._name(data, seed))
-        parameters = train(
-            self._problem(X, Z, split, noise), self._schedule(split, seed), seconds, measure, report, kept
-        )
+        kept = Checkpoints(checkpoints, self._name(data, seed) if checkpoints else "")
+        problem, schedule = self._problem(X, Z, split, noise), self._schedule(split, seed)
+        points = watched.points if watched else "epochs"
+        spent = (parts.seconds, parts.cpu_seconds)
+        parameters = train(problem, schedule, spent, measure, report, kept, points)
         scorer = Scorer(*parameters.without_sums(), used)
+        n_features = parts.embedding.n_features if parts.embedding else X.shape[1]
         return FittedNegativeSampling(
-            data.X.shape[1], data.Y.shape[1], split.labels, scorer, embedding, projection, self.shortlist
+            n_features, data.Y.shape[1], split.labels, scorer, parts.embedding, parts.projection, self.shortlist
         )
+
+    def prepare(self, data: TrainingData, rng: np.random.Generator) -> tuple[Parts, TrainingData]:
+        """What the steps `embed`, `project` and `fit_sampler` make, in memory, and the data as vectors."""
+        embedding, X = None, data.X
+        if sp.issparse(X):
+            embedding = self.embedding.fit(RowBlocks(X), rng)
+            X = embedding.transform(X)
+        start, cpu_start = time.perf_counter(), time.process_time()
+        projection = self.projection.fit(RowBlocks(X), rng) if self.projection else None
+        parts = Parts(embedding, projection)
+        tree = self.sampler.fit(parts.projected(X), data.Y) if self.sampler else None
+        spent = time.perf_counter() - start, time.process_time() - cpu_start
+        return replace(parts, tree=tree, seconds=spent[0], cpu_seconds=spent[1]), TrainingData(X, data.Y)
 
     def _check(self, n_classes: int) -> None:
         if self.method == "softmax" and n_classes > MAX_SOFTMAX_CLASSES:
@@ -128,23 +167,19 @@ class NegativeSampling(Model):
     def _corrects(self) -> bool:
         return self.correct_bias and self.method in ("adversarial", "frequency")
 
-    def _embedded(self, X: Any, rng: np.random.Generator) -> tuple[FittedPca | None, Float32]:
-        if not sp.issparse(X):
-            return None, np.ascontiguousarray(X, np.float32)
-        embedding = Pca(dimensions=self.dimensions, whiten=self.whiten).fit(RowBlocks(X), rng)
-        return embedding, embedding.transform(X)
-
-    def _projected(self, X: Float32, rng: np.random.Generator) -> tuple[FittedPca | None, Float32]:
-        if self.method not in WITH_TREE:
-            return None, np.zeros((len(X), 0), np.float32)
-        projection = Pca(dimensions=self.tree_dimensions, exact_features=X.shape[1]).fit(RowBlocks(X), rng)
-        return projection, projection.transform(X)
-
-    def _noise(self, Z: Float32, split: Split) -> FittedSampler | None:
+    def _noise(self, parts: Parts, Z: Float32, split: Split) -> FittedSampler | None:
         if self.method == "softmax":
             return None
-        options = self.tree if self.method in WITH_TREE else Frequency() if self.method == "frequency" else Uniform()
-        return options.fit(Z[split.train.rows], split.train.classes, len(split.labels))
+        if self.method not in WITH_TREE:
+            options = Frequency() if self.method == "frequency" else Uniform()
+            return options.fit(Z[split.train.rows], split.train.classes, len(split.labels))
+        if parts.tree is None or parts.tree.n_labels != len(split.labels):
+            found = "none" if parts.tree is None else f"one of {parts.tree.n_labels} labels"
+            raise ConfigError(
+                f"method: {self.method} needs a tree of the {len(split.labels)} labels that it trains on, got {found}: "
+                "fit the tree on the same rows, with the same labels and held_out_share"
+            )
+        return parts.tree
 
     def _problem(self, X: Float32, Z: Float32, split: Split, noise: FittedSampler | None) -> Problem:
         pairs, log_noise = split.train, np.zeros(len(split.train), np.float32)
@@ -220,8 +255,11 @@ class FittedNegativeSampling:
             return self._named(self.scorer.shortlist_topk(x, z, k, self.shortlist))
         return self._named(self.scorer.exact_topk(x, z, k))
 
-    def shortlist_recall(self, X: Any, k: int, width: int) -> float:
-        """The share of the exact k best labels of the rows of X that a shortlist of `width` labels contains."""
+    def shortlist_recall(self, X: Any, k: int, width: int | None = None) -> float | None:
+        """The share of the exact k best labels of the rows of X that a shortlist contains, by default the model's."""
+        width = self.shortlist if width is None else width
+        if not width:
+            return None
         x, z = self._features(X)
         exact, short = self.scorer.exact_topk(x, z, k), self.scorer.shortlist_topk(x, z, width, width)
         found = (exact.labels[:, :, None] == short.labels[:, None, :]).any(axis=2) & (exact.labels != NO_LABEL)

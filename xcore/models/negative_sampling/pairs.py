@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
+from xcore.components import Component
 from xcore.errors import ConfigError
 from xcore.matrices import CSR, Float32, Int32, Int64
 
 Reduction = Literal["all", "first"]
+HELD_OUT_SEED = 36528475  # that of the released code
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,28 @@ class Split:
         labels = np.unique(train.classes)
         held_out = held_out[np.flatnonzero(np.isin(held_out.classes, labels))]
         return cls(_renamed(train, labels), _renamed(held_out, labels), labels)
+
+    def of_others(self, Y: CSR, reduction: Reduction) -> Pairs:
+        """The positives of other rows, as far as their labels are trained on."""
+        pairs = Pairs.of(Y, reduction)
+        return _renamed(pairs[np.flatnonzero(np.isin(pairs.classes, self.labels))], self.labels)
+
+
+class Positives(Component):
+    """What is trained on. The same labels give the same positives to a sampler and to all models that share it."""
+
+    labels: Reduction = Field(
+        "all", description="all: each label of a row is a positive; first: only the one with the smallest id."
+    )
+    held_out_share: float = Field(
+        0.01, ge=0, le=0.5, description="Rows not trained on, on which the learning curve is measured."
+    )
+    max_held_out: int = Field(1000, ge=0, description="Most rows held out.")
+
+    def split(self, Y: CSR) -> Split:
+        """The positives of the rows of Y, but for those that are held out, which no seed changes."""
+        n_held_out = min(self.max_held_out, int(self.held_out_share * Y.shape[0]))
+        return Split.of(Y, self.labels, n_held_out, np.random.default_rng(HELD_OUT_SEED))
 
 
 def _renamed(pairs: Pairs, labels: Int32) -> Pairs:

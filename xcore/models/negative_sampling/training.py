@@ -6,8 +6,10 @@ training that was killed goes on from its last checkpoint to the same bits.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +22,7 @@ from xcore.kernels import over_blocks, single_threaded_blas
 from xcore.matrices import Float32, Float64, Int64, open_arrays, row_blocks, write_arrays
 from xcore.models.negative_sampling.losses import augment_and_reduce, one_vs_each
 from xcore.models.negative_sampling.pairs import Pairs
+from xcore.models.negative_sampling.parts import Points
 from xcore.models.negative_sampling.updates import (
     Batch,
     Parameters,
@@ -41,7 +44,10 @@ CHECKPOINT_SECONDS = 60.0
 CHECKPOINT_SHARE = 0.05  # of the time may go to writing checkpoints
 REPORTS_AN_EPOCH = 20
 SOFTMAX_CLASSES = 1024  # of a tile that a thread takes at a time
+FIRST_POINTS = 8  # of a finely measured curve within the first epoch
 ETA_DECAY = 0.9  # the n-th visit moves a row's eta by n^-0.9 of the way, as Ruiz et al. (2018) do
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,8 @@ class State:
         Steps done.
     loss : float
         Sum of the losses of this epoch's steps.
-    seconds : float
-        Time spent on the sampler and on steps.
+    seconds, cpu_seconds : float
+        Time spent on the sampler and on steps: by the clock, and by all threads of this process.
     """
 
     parameters: Parameters
@@ -105,14 +111,19 @@ class State:
     step: int = 0
     loss: float = 0.0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
     def save(self, path: Path, name: str) -> None:
         """Write all at once: a checkpoint is whole or not there."""
-        numbers = np.array([self.step, self.loss, self.seconds])
+        numbers = np.array([self.step, self.loss, self.seconds, self.cpu_seconds])
         arrays = self.parameters._asdict() | {"etas": self.etas, "numbers": numbers}
-        part = path.with_suffix(".part")
-        write_arrays(part, arrays | {f"training {name}": np.zeros(0)})
-        part.replace(path)
+        part = path.with_name(f".{uuid.uuid4().hex}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write_arrays(part, arrays | {f"training {name}": np.zeros(0)})
+            part.replace(path)
+        except FileNotFoundError:  # another process made the same model meanwhile, and cleared the folder
+            log.warning("%s was removed while a checkpoint was written: training goes on without it", path.parent)
 
     @classmethod
     def load(cls, path: Path, name: str) -> State | None:
@@ -123,8 +134,12 @@ class State:
         if f"training {name}" not in arrays:
             return None
         parameters = Parameters(*(arrays[field].copy() for field in Parameters._fields))
-        step, loss, seconds = arrays["numbers"].tolist()
-        return cls(parameters, arrays["etas"].copy(), int(step), loss, seconds)
+        step, *others = arrays["numbers"].tolist()
+        return cls(parameters, arrays["etas"].copy(), int(step), *others)
+
+    def spent(self) -> dict[str, float]:
+        """The time spent so far, as metrics."""
+        return {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds}
 
 
 @dataclass
@@ -164,38 +179,45 @@ class Checkpoints:
 def train(
     problem: Problem,
     schedule: Schedule,
-    seconds_before: float,
-    evaluate: Callable[[Parameters], Mapping[str, float]],
+    seconds_before: tuple[float, float],
+    evaluate: Callable[[Parameters], dict[str, float]],
     report: Report,
     checkpoints: Checkpoints,
+    points: Points = "epochs",
 ) -> Parameters:
-    """Run all epochs, or what a checkpoint left of them."""
-    state = checkpoints.latest() or _first_state(problem, schedule, seconds_before)
+    """Run all epochs, or what a checkpoint left of them; `points` says where the learning curve is measured."""
+    state = checkpoints.latest() or _first_state(problem, schedule, *seconds_before)
     n_pairs = len(problem.pairs)
     n_batches = -(-n_pairs // schedule.batch_size)
     total, advance = schedule.epochs * n_batches, _step_of(problem, schedule)
     pause = max(1, n_batches // REPORTS_AN_EPOCH)
+    early = {n_batches >> halvings for halvings in range(1, FIRST_POINTS)} if points == "early" else set[int]()
     while state.step < total:
         epoch, first = divmod(state.step, n_batches)
         order = np.random.default_rng([int(schedule.seed), epoch]).permutation(n_pairs)
         for number in range(first, n_batches):
-            start = time.perf_counter()
+            start, cpu_start = time.perf_counter(), time.process_time()
             chosen = np.sort(order[number * schedule.batch_size : (number + 1) * schedule.batch_size])
             state.loss += advance(state, chosen, epoch)
             state.step += 1
             state.seconds += time.perf_counter() - start
+            state.cpu_seconds += time.process_time() - cpu_start
             if number + 1 < n_batches:
                 checkpoints.offer(state)
-                if (number + 1) % pause == 0:
+                if state.step in early:
+                    report(state.step, total, state.spent() | evaluate(state.parameters))
+                elif (number + 1) % pause == 0:
                     report(state.step, total)
-        metrics = {"loss": state.loss / n_pairs, "seconds": state.seconds, **evaluate(state.parameters)}
+        metrics = {"loss": state.loss / n_pairs} | state.spent()
+        if points != "last" or epoch + 1 == schedule.epochs:
+            metrics |= evaluate(state.parameters)
         state.loss = 0.0
         checkpoints.offer(state, now=epoch + 1 == schedule.epochs)
         report(state.step, total, metrics)
     return state.parameters
 
 
-def _first_state(problem: Problem, schedule: Schedule, seconds: float) -> State:
+def _first_state(problem: Problem, schedule: Schedule, seconds: float, cpu_seconds: float) -> State:
     parameters = Parameters.random(problem.n_classes, problem.X.shape[1], schedule.seed)
     if schedule.method == "adversarial" and schedule.first_biases == "zero":
         parameters.biases[:] = 0
@@ -205,7 +227,7 @@ def _first_state(problem: Problem, schedule: Schedule, seconds: float) -> State:
         sums = np.bincount(problem.pairs.classes, weights=problem.log_noise, minlength=problem.n_classes)
         parameters.biases[:] = -sums / np.maximum(counts, 1)
     n_etas = len(problem.pairs) if schedule.method == "augment-and-reduce" else 0
-    return State(parameters, np.full(n_etas, float(problem.n_classes)), seconds=seconds)
+    return State(parameters, np.full(n_etas, float(problem.n_classes)), seconds=seconds, cpu_seconds=cpu_seconds)
 
 
 Step = Callable[[State, Int64, int], float]

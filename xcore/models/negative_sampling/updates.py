@@ -14,10 +14,10 @@ import numba
 import numpy as np
 
 from xcore.kernels import over_blocks
+from xcore.lanes import prefetch
 from xcore.matrices import Float32, Float64, Int32, Int64, row_blocks
 from xcore.models.negative_sampling.losses import separable
 from xcore.sampling.draws import hashed, unit
-from xcore.sampling.prefetch import prefetch
 
 FIRST_SQUARE = 1e-8  # Adagrad's accumulators begin here, and need no other epsilon
 GROUP_PAIRS = 512  # of a block that a thread takes at a time

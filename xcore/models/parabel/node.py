@@ -6,8 +6,8 @@ import numba
 import numpy as np
 
 from xcore.kernels import SparseRows
+from xcore.lanes import LANES, aligned_lines
 from xcore.matrices import Float32, Int32, Int64
-from xcore.models.parabel.lanes import LANES, aligned_lines
 
 
 @numba.njit(cache=True, nogil=True)

@@ -6,9 +6,9 @@ import numba
 import numpy as np
 
 from xcore.kernels import SparseRows
+from xcore.lanes import prefetch
 from xcore.matrices import Float32, Int32, Int64
 from xcore.models.parabel.calibration import logit
-from xcore.models.parabel.lanes import prefetch
 from xcore.models.parabel.training import Chunks, Int16, Unsigned
 from xcore.topk import WORST, best_first, clear, offer
 

@@ -19,8 +19,7 @@ import numba
 import numpy as np
 
 from xcore.kernels import SparseRows
-from xcore.matrices import Float32, Int32
-from xcore.models.parabel.lanes import (
+from xcore.lanes import (
     LANES,
     aligned_lines,
     any_greater,
@@ -33,6 +32,7 @@ from xcore.models.parabel.lanes import (
     store,
     where_greater,
 )
+from xcore.matrices import Float32, Int32
 
 _INF = np.float32(np.inf)
 _ZERO, _ONE = np.float32(0), np.float32(1)

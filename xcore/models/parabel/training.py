@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from xcore.kernels import SparseRows
+from xcore.lanes import LANES
 from xcore.matrices import CSR, Float32, Int32, Int64
-from xcore.models.parabel.lanes import LANES
 from xcore.models.parabel.node import block_targets, gather_rows, kept_weights, rows_under
 from xcore.models.parabel.solver import solve_logistic, solve_squared_hinge
 from xcore.models.parabel.tree import Shape

@@ -1,7 +1,7 @@
-"""Sixteen float32 numbers as one value inside numba kernels: one classifier a lane, one cache line a feature.
+"""Sixteen float32 numbers, a cache line, as one value inside numba kernels.
 
 Numba has no vector type, and its compiler does not turn short inner loops into vector code reliably, so this module
-adds the few operations that the solver needs. LLVM maps them to whatever registers the machine has. Every lane is
+adds the few operations that our kernels need. LLVM maps them to whatever registers the machine has. Every lane is
 computed by itself, in program order: its result depends neither on the width of the registers nor on its neighbours.
 """
 
@@ -57,6 +57,40 @@ def load(typing: Any, array: Any, line: Any) -> Any:
         return value
 
     return _lanes(array, types.intp), codegen
+
+
+@intrinsic
+def load_from(typing: Any, array: Any, first: Any) -> Any:
+    """The numbers ``array[first : first + LANES]`` of a flat float32 array."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        start = builder.gep(make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+        value = builder.load(builder.bitcast(start, _VECTOR.as_pointer()))
+        value.align = 4
+        return value
+
+    return _lanes(array, types.intp), codegen
+
+
+@intrinsic
+def total(typing: Any, value: Any) -> Any:
+    """The sum of all lanes: halves are added until one number is left, the same way on every machine."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        half, value = LANES, args[0]
+        while half > 1:
+            half //= 2
+            lower, upper = (
+                ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(first, first + half)))
+                for first in (0, half)
+            )
+            nothing = ir.Constant(value.type, ir.Undefined)
+            value = builder.fadd(
+                builder.shuffle_vector(value, nothing, lower), builder.shuffle_vector(value, nothing, upper)
+            )
+        return builder.extract_element(value, ir.IntType(32)(0))
+
+    return types.float32(_lanes), codegen
 
 
 @intrinsic
@@ -158,6 +192,20 @@ _define_operator(operator.add, "fadd")
 _define_operator(operator.sub, "fsub")
 _define_operator(operator.mul, "fmul")
 _define_operator(operator.truediv, "fdiv")
+
+
+@njit(inline="always")
+def dot(a: Float32, a_first: int, b: Float32, b_first: int, n: int) -> np.float32:
+    """Dot product of n numbers of two flat arrays, the first ones at the given places."""
+    whole, result = n - n % LANES, np.float32(0)
+    if whole:
+        products = load_from(a, a_first) * load_from(b, b_first)
+        for f in range(LANES, whole, LANES):
+            products = products + load_from(a, a_first + f) * load_from(b, b_first + f)
+        result = total(products)
+    for f in range(whole, n):
+        result += a[a_first + f] * b[b_first + f]
+    return result
 
 
 @njit(cache=True)

@@ -1,0 +1,140 @@
+"""Methods race: settings are chosen on validation rows, then learning curves are measured on test rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from tasks.fit_sampled import open_parts, sampling_inputs
+from tasks.labels import training_labels
+from xcore.artifacts import Recipe, Workshop
+from xcore.components import Component
+from xcore.data.dataset import Dataset
+from xcore.data.features import Features
+from xcore.data.readers.base import Split
+from xcore.models.base import TrainingData
+from xcore.models.negative_sampling import NegativeSampling, Watched
+from xcore.models.negative_sampling.parts import Points
+from xcore.race import Contender, CurveRecorder, best_of, curves_table, race_table
+
+
+class Measuring(Component):
+    """How long is trained, and on which rows the curve is measured."""
+
+    epochs: int = Field(10, ge=1, description="Passes over the positives.")
+    split: Split = Field("test", description="Split whose rows are measured.")
+    rows: int = Field(5000, ge=1, description="Rows measured, at most: drawn at random.")
+    points: Points = Field(
+        "early", description="last: after the last epoch; epochs: after each; early: also within the first."
+    )
+
+
+class CurveOptions(Measuring):
+    """What is trained and measured."""
+
+    candidates: tuple[NegativeSampling, ...] = Field(
+        min_length=1, description="The model; of several, the one that the input `choice` names."
+    )
+
+
+def measure_curve(workshop: Workshop) -> Mapping[str, Any]:
+    """Train, and measure early in the first epoch and after each; seconds, not being a result, go into the manifest."""
+    options: CurveOptions = workshop.options
+    chosen = workshop.inputs.get("choice")
+    place = json.loads((chosen.directory / "choice.json").read_text())["chosen"] if chosen else 0
+    model = options.candidates[place].model_copy(update={"epochs": options.epochs})
+    vectors, dataset = Features(workshop.inputs["embedding"].directory), Dataset(workshop.inputs["dataset"].directory)
+    data, parts = TrainingData(vectors.vectors("train"), training_labels(workshop)), open_parts(workshop.inputs)
+    watched = _watched(vectors, dataset, options)
+    curve = CurveRecorder(workshop.report, model.epochs)
+    model.fit(data, workshop.rng, curve, parts=parts, watched=watched)
+    pq.write_table(curve.table(), workshop.directory / "curve.parquet")
+    (workshop.directory / "model.json").write_text(json.dumps(model.options(), indent=1, sort_keys=True))
+    return {"rows": len(watched.X), "seconds": curve.seconds, "sampler_seconds": parts.cpu_seconds}
+
+
+def _watched(vectors: Features, dataset: Dataset, options: CurveOptions) -> Watched:
+    """The same rows for all curves of a split."""
+    rows = np.random.default_rng(0).permutation(dataset.n_rows(options.split))[: options.rows]
+    rows.sort()
+    return Watched(vectors.vectors(options.split)[rows], dataset.Y(options.split)[rows], options.points)
+
+
+class ChoiceOptions(Component):
+    """How settings are chosen."""
+
+    metric: str = Field("accuracy", description="Measure of the last point of each curve, the more the better.")
+
+
+def choose_settings(workshop: Workshop) -> Mapping[str, Any]:
+    """The best of several curves on validation rows."""
+    options: ChoiceOptions = workshop.options
+    curves = [workshop.inputs[role].directory / "curve.parquet" for role in sorted(workshop.inputs)]
+    values = [pq.read_table(path)[options.metric].to_pylist()[-1] for path in curves]
+    chosen = best_of(values)
+    found = {"chosen": chosen, "values": [value if np.isfinite(value) else None for value in values]}
+    (workshop.directory / "choice.json").write_text(json.dumps(found, indent=1))
+    return {"tried": len(values), "chosen": chosen}
+
+
+class RaceOptions(Component):
+    """The methods of a race, in the order of its inputs; the first is the one that others are compared with."""
+
+    contenders: tuple[Contender, ...] = Field(min_length=1, description="What each curve stands for.")
+
+
+def tabulate_race(workshop: Workshop) -> Mapping[str, Any]:
+    """All curves with their seconds, and when each method's final accuracy was reached, by it and by the first one."""
+    options: RaceOptions = workshop.options
+    curves = [workshop.inputs[f"curve-{place:02d}"] for place in range(len(options.contenders))]
+    methods: list[str] = [contender.method for contender in options.contenders]
+    models = [NegativeSampling.model_validate_json((curve.directory / "model.json").read_text()) for curve in curves]
+    tables = [pq.read_table(curve.directory / "curve.parquet") for curve in curves]
+    points = curves_table(methods, tables, [curve.manifest.counts["seconds"] for curve in curves])
+    chosen = zip(options.contenders, models, strict=True)
+    settings: dict[str, str] = {contender.method: contender.settings_of(model) for contender, model in chosen}
+    sampler = {name: curve.manifest.counts["sampler_seconds"] for name, curve in zip(methods, curves, strict=True)}
+    pq.write_table(points, workshop.directory / "curves.parquet")
+    pq.write_table(race_table(points, settings, sampler), workshop.directory / "summary.parquet")
+    return {"methods": len(methods), "points": points.num_rows}
+
+
+def curve_recipe(
+    contender: Contender,
+    base: NegativeSampling,
+    tuning: Measuring,
+    race: Measuring,
+    dataset: Recipe,
+    features: Recipe,
+    seed: int,
+) -> Recipe:
+    """The curve of a method on the rows of the race, with the settings that did best on those of the tuning."""
+    candidates = contender.candidates(base)
+    inputs = sampling_inputs(candidates[0], dataset, features, None, seed)
+
+    def curve(measuring: Measuring, models: tuple[NegativeSampling, ...], more: Mapping[str, Recipe]) -> Recipe:
+        options = CurveOptions(candidates=models, **measuring.options())
+        return Recipe("curve", measure_curve, options, inputs | dict(more), seed=seed)
+
+    trials = {f"trial-{place:03d}": curve(tuning, (model,), {}) for place, model in enumerate(candidates)}
+    choice = Recipe("choice", choose_settings, ChoiceOptions(), trials)
+    epochs = contender.epochs or race.epochs
+    return curve(race.model_copy(update={"epochs": epochs}), candidates, {"choice": choice})
+
+
+def race_recipe(contenders: Sequence[Contender], curves: Sequence[Recipe]) -> Recipe:
+    """The table of a race, from its curves."""
+    inputs = {f"curve-{place:02d}": curve for place, curve in enumerate(curves)}
+    return Recipe("race", tabulate_race, RaceOptions(contenders=tuple(contenders)), inputs)
+
+
+def race_rows(directory: Path) -> list[dict[str, Any]]:
+    """The summary of a race that is made, for the command line."""
+    rows: list[dict[str, Any]] = pq.read_table(directory / "summary.parquet").to_pylist()
+    return rows
