@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,6 +135,20 @@ class Pairs(NamedTuple):
 
     def label_of_pair(self) -> Int64:
         return np.repeat(np.arange(self.n_labels), np.diff(self.of_label))
+
+
+def rows_by_group(X: CSR, groups: Groups) -> tuple[CSR, Groups, Int64]:
+    """The same with rows in the order of their (first) groups, and each row's original place.
+
+    Imputers read members group by group, again and again: side by side in memory they come twice as fast.
+    """
+    members, first = np.unique(groups.members.indices, return_index=True)
+    grouped = members[np.argsort(first, kind="stable")]
+    original = np.concatenate([grouped, np.setdiff1d(np.arange(groups.n_rows), members)]).astype(np.int64)
+    place = np.empty(groups.n_rows, np.int64)
+    place[original] = np.arange(groups.n_rows)
+    renamed = binary_csr(place[groups.members.indices], groups.members.indptr, groups.n_rows)
+    return X[original], replace(groups, members=renamed), original
 
 
 def row_ids(matrix: CSR) -> Int64:

@@ -11,7 +11,7 @@ from pydantic import Field
 from xcore import cholesky
 from xcore.components import Report
 from xcore.grouping import Groups
-from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels
+from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels, rows_by_group
 from xcore.imputation.posterior import given_count, given_some
 from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows
 from xcore.kernels import even_blocks, over_blocks, single_threaded_blas
@@ -56,6 +56,7 @@ class Disaggregate(Imputer):
     )
 
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+        X, groups, original = rows_by_group(X, groups)
         pairs, known = Pairs.of(groups), groups.merge == "list"
         system = ridge_system(normalise_rows(X), np.unique(groups.members.indices), self.penalty, self.joint_features)
         sketch = sketch_rows(system)
@@ -76,7 +77,7 @@ class Disaggregate(Imputer):
         with single_threaded_blas():
             label_rounds = sum(over_blocks(answer, blocks))
         rows, labels, confidence = _best_members(pairs, question.start, chance, known)
-        Y = rows_and_labels(rows, labels, confidence, (groups.n_rows, groups.n_labels))
+        Y = rows_and_labels(original[rows], labels, confidence, (groups.n_rows, groups.n_labels))
         mean = float(confidence.mean(dtype=np.float64)) if len(confidence) else 0.0
         n_used = int((np.diff(pairs.of_label) > 0).sum())
         return Imputed(Y, {"mean_confidence": mean, "mean_rounds": label_rounds / max(n_used, 1)})

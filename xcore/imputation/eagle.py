@@ -10,7 +10,7 @@ from pydantic import Field
 
 from xcore.components import Report
 from xcore.grouping import Groups
-from xcore.imputation.base import Imputed, Imputer, Pairs, column_means, rows_and_labels
+from xcore.imputation.base import Imputed, Imputer, Pairs, column_means, rows_and_labels, rows_by_group
 from xcore.kernels import SparseRows, even_blocks, over_blocks
 from xcore.matrices import CSR, Float64, Int32, Int64, normalise_rows
 
@@ -46,6 +46,7 @@ class Eagle(Imputer):
     )
 
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+        X, groups, original = rows_by_group(X, groups)
         pairs, rows = Pairs.of(groups), normalise_rows(X)
         mean = column_means(rows) if self.centre else np.zeros(X.shape[1])
         centre = _Centre(mean, rows @ mean, float(mean @ mean))
@@ -69,7 +70,7 @@ class Eagle(Imputer):
 
         steps = sum(over_blocks(assign, blocks))
         labels = np.repeat(pairs.label_of_pair(), n_assigned)
-        Y = rows_and_labels(chosen, labels, np.ones(len(chosen)), (groups.n_rows, groups.n_labels))
+        Y = rows_and_labels(original[chosen], labels, np.ones(len(chosen)), (groups.n_rows, groups.n_labels))
         n_used = int((np.diff(pairs.of_label) > 0).sum())
         return Imputed(Y, {"mean_iterations": steps / max(n_used, 1)})
 
