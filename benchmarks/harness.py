@@ -112,28 +112,16 @@ def cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def run_json(
-    words: Sequence[str],
-    python: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    seconds: float | None = None,
-) -> Any:
-    """Run Python with `words` in a process of its own and read the JSON on its last line of output.
-
-    Raises RuntimeError where it fails or takes longer than `seconds`.
-    """
-    try:
-        done = subprocess.run(
-            [str(python or sys.executable), *words],
-            cwd=ROOT,
-            env=os.environ | dict(environment or {}),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"{' '.join(words)} was stopped after {seconds} s") from error
+def run_json(words: Sequence[str], python: Path | None = None, environment: Mapping[str, str] | None = None) -> Any:
+    """Run Python with `words` in a process of its own and read the JSON on its last line of output."""
+    done = subprocess.run(
+        [str(python or sys.executable), *words],
+        cwd=ROOT,
+        env=os.environ | dict(environment or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
