@@ -78,6 +78,11 @@ class Timing:
         return statistics.median(self.seconds)
 
     @property
+    def best(self) -> float:
+        """The quickest repeat: neighbours on a shared machine only ever add time."""
+        return min(self.seconds)
+
+    @property
     def spread(self) -> float:
         """Largest minus smallest, as a share of the median."""
         return (max(self.seconds) - min(self.seconds)) / self.median

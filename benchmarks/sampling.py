@@ -5,30 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+import numba
 import numpy as np
 
-from benchmarks.harness import Goal, Row, alternate, peak_memory_bytes, row, run_json
+from benchmarks.harness import Goal, Row, Timing, alternate, cpu_seconds, peak_memory_bytes, row, run_json
 from benchmarks.read import one_core
 from xcore.kernels import over_blocks
 from xcore.matrices import Float32, Int64, row_blocks
 from xcore.models.negative_sampling.pairs import Pairs
 from xcore.models.negative_sampling.training import Problem, Schedule, drawn_batch
-from xcore.models.negative_sampling.updates import Batch, Parameters, Separable, step_separable
+from xcore.models.negative_sampling.updates import GROUP_PAIRS, Batch, Parameters, Separable, step_separable
 from xcore.sampling.draws import keys_of
 from xcore.sampling.sampler import FittedTree, Tree
 from xcore.sampling.tree import depth_of
 from xcore.sampling.walk import Nodes, aligned
 
+Result = TypeVar("Result")
+
 K, D, BATCH, NEGATIVES, RATE = 16, 512, 1000, 10, 0.01
 LOSS = Separable(0.0, 1.0, 1e-3)
+A_SMALL_FRACTION = Goal(0.25, at_least=False)
 PEAK = "import json, sys; from benchmarks.sampling import peak; print(json.dumps(peak(int(sys.argv[1]))))"
 
 
 def run(quick: bool) -> list[Row]:
     """Draws, steps, memory, and the fit of the tree, each next to what it is measured against."""
-    rows = _draws(3 if quick else 9)
-    rows += _steps(10_000, 100_000 if quick else 1_000_000, 5 if quick else 25)
+    rows = _draws(5 if quick else 60)
+    rows += _steps(10_000, 100_000 if quick else 1_000_000, 5 if quick else 60)
     rows += _memory(50_000 if quick else 1_000_000)
     return rows + (_tree_fit(20_000, 8_000, 20) if quick else _tree_fit(500_000, 200_000, 60))
 
@@ -61,7 +66,7 @@ def _draws(repeats: int) -> list[Row]:
 
     with one_core():
         timings = alternate({str(depth): case(depth) for depth in depths}, repeats)
-    each = {depth: timings[str(depth)].median / (2000 * NEGATIVES) for depth in depths}
+    each = {depth: timings[str(depth)].best / (2000 * NEGATIVES) for depth in depths}
     rows = [row("sampling", f"draw, C = 2^{depth}", "time", 1e9 * each[depth], "ns") for depth in depths]
     return [
         *rows,
@@ -107,45 +112,77 @@ class Trainer:
 SCHEDULE = Schedule("adversarial", 1, BATCH, NEGATIVES, RATE, 1e-3, 1.0, "zero", np.uint64(4))
 
 
+@numba.njit(nogil=True)
+def _rewrite(rows: Float32, chosen: Int64, factor: np.float32) -> None:
+    """Read and write some rows, and nothing else."""
+    for i in chosen:
+        row = rows[i]
+        for f in range(len(row)):
+            row[f] *= factor
+
+
 def _steps(few: int, many: int, repeats: int) -> list[Row]:
-    """Steps at two numbers of classes in turn, and streaming through the larger weights in the same turns."""
+    """Steps at two numbers of classes, and what memory gives to plain reading and writing, in the same turns.
+
+    Weights and Adagrad's sums of a touched row must be read once and written once, and the features read once: a step
+    cannot be quicker than memory takes for that, whether it goes by streaming or by random rows of this size.
+    """
     trainers = {"few": Trainer.of(few), "many": Trainer.of(many)}
     touched = {name: len(np.unique(trainer.batch().labels)) for name, trainer in trainers.items()}
     for trainer in trainers.values():
         trainer.advance()
-    rows_of_many = trainers["many"].parameters.rows
+    rows_of_many, rng = trainers["many"].parameters.rows, np.random.default_rng(6)
+    streamed = rows_of_many[: min(many, 250_000)]
 
     def stream() -> None:
         over_blocks(
-            lambda part: np.multiply(rows_of_many[part], np.float32(1), out=rows_of_many[part]),
-            row_blocks(len(rows_of_many), 2048),
+            lambda part: np.multiply(streamed[part], np.float32(1), out=streamed[part]),
+            row_blocks(len(streamed), 2048),
+        )
+
+    def visit() -> None:
+        chosen = np.sort(rng.choice(many, touched["many"], replace=False))
+        over_blocks(
+            lambda part: _rewrite(rows_of_many, chosen[part], np.float32(1)), row_blocks(len(chosen), GROUP_PAIRS)
         )
 
     stream()
-    many_trainer = trainers["many"]
-    drawn = iter([many_trainer.batch() for _ in range(repeats)])
+    visit()
+    drawn = iter([trainers["many"].batch() for _ in range(repeats)])
     cases: dict[str, Callable[[], object]] = {name: trainer.advance for name, trainer in trainers.items()}
-    cases["update"] = lambda: step_separable(next(drawn), LOSS, RATE, many_trainer.parameters)
-    timings = alternate(cases | {"stream": stream}, repeats)
-    bandwidth = 2 * rows_of_many.nbytes / timings["stream"].median
-    rows = [row("sampling", "memory", "bandwidth, read and write", bandwidth / 1e9, "GB/s")]
-    touched["update"] = touched["many"]
-    for name, case in (("few", f"step, C = {few:,}"), ("many", f"step, C = {many:,}"), ("update", "its update")):
-        seconds = timings[name].median
-        # Weights and Adagrad's sums of a touched row are read once and written once. A step also draws its labels,
-        # which is a matter of computing; what bandwidth limits is the update.
-        share = touched[name] * 4 * 4 * D / seconds / bandwidth
-        rows += [
-            row("sampling", case, "time", 1e3 * seconds, "ms"),
-            row("sampling", case, "rows of weights touched", touched[name], "rows"),
-            row("sampling", case, "share of bandwidth", share, "x", None, None if name == "few" else Goal(0.4)),
-        ]
-    ratio = timings["many"].median / timings["few"].median
-    case = f"step, C = {many:,}"
-    rows.append(row("sampling", case, "time", ratio, "x", f"C = {few:,}", Goal(1.3, at_least=False)))
+    cases["update"] = lambda: step_separable(next(drawn), LOSS, RATE, trainers["many"].parameters)
+    timings = alternate(cases | {"stream": stream, "visit": visit}, repeats)
+    bandwidth = {
+        "streaming": 2 * streamed.nbytes / timings["stream"].best,
+        "random rows": 2 * touched["many"] * rows_of_many[0].nbytes / timings["visit"].best,
+    }
+    return _memory_rows(bandwidth) + _step_rows(few, many, touched, timings, bandwidth)
+
+
+def _memory_rows(bandwidth: dict[str, float]) -> list[Row]:
+    return [
+        row("sampling", f"memory, {pattern}", "bandwidth, read and write", rate / 1e9, "GB/s")
+        for pattern, rate in bandwidth.items()
+    ]
+
+
+def _step_rows(
+    few: int, many: int, touched: dict[str, int], timings: dict[str, Timing], bandwidth: dict[str, float]
+) -> list[Row]:
+    rows, names = [], {"few": f"step, C = {few:,}", "many": f"step, C = {many:,}", "update": "its update"}
+    touched = touched | {"update": touched["many"]}
+    for name, case in names.items():
+        seconds = timings[name].best
+        rows.append(row("sampling", case, "time", 1e3 * seconds, "ms"))
+        rows.append(row("sampling", case, "rows of weights touched", touched[name], "rows"))
+        rate = (touched[name] * 2 * 4 * 2 * (D + 1) + BATCH * 4 * D) / seconds
+        for pattern, limit in bandwidth.items():
+            goal = None if name == "few" else Goal(0.4)
+            rows.append(row("sampling", case, "share of bandwidth", rate / limit, "x", pattern, goal))
+    ratio, case, against = timings["many"].best / timings["few"].best, names["many"], f"C = {few:,}"
+    rows.append(row("sampling", case, "time", ratio, "x", against, Goal(1.3, at_least=False)))
     per_row = ratio * touched["few"] / touched["many"]
-    rows.append(row("sampling", case, "time a touched row", per_row, "x", f"C = {few:,}"))
-    return rows
+    return [*rows, row("sampling", case, "time a touched row", per_row, "x", against)]
 
 
 def peak(n_classes: int) -> dict[str, float]:
@@ -178,15 +215,23 @@ def _tree_fit(n: int, n_classes: int, n_steps: int) -> list[Row]:
     Z = (Z - Z.mean(axis=0)) / Z.std(axis=0)
     small = rng.integers(0, 64, 500).astype(np.int32)
     Tree().fit(Z[:500], small, 64)  # compiles, or loads what was compiled
-    start = time.perf_counter()
-    tree = Tree().fit(Z, labels, n_classes)
-    fit = time.perf_counter() - start
+    tree, fit, fit_cpu = _timed(lambda: Tree().fit(Z, labels, n_classes))
     trainer = Trainer.of(n_classes, noise=tree, Z=Z[:20_000])
     trainer.advance()
-    timing = alternate({"step": trainer.advance}, n_steps)["step"]
-    epoch, case = timing.median * n / BATCH, f"tree, {n:,} x {K}, C = {n_classes:,}"
+    _, steps, steps_cpu = _timed(lambda: [trainer.advance() for _ in range(n_steps)])
+    epochs, case = n / BATCH / n_steps, f"tree, {n:,} x {K}, C = {n_classes:,}"
+    likelihood = float(tree.log_prob(Z, labels[:, None]).mean())
     return [
+        row("sampling", case, "log-likelihood a row", likelihood, "nat", f"uniform {-np.log(n_classes):.2f}"),
         row("sampling", case, "fit", fit, "s"),
-        row("sampling", case, f"epoch, by {n_steps} steps", epoch, "s"),
-        row("sampling", case, "fit", fit / epoch, "x", "an epoch"),
+        row("sampling", case, f"epoch, by {n_steps} steps", steps * epochs, "s"),
+        row("sampling", case, "fit, wall time", fit / (steps * epochs), "x", "an epoch"),
+        row("sampling", case, "fit, CPU time", fit_cpu / (steps_cpu * epochs), "x", "an epoch", A_SMALL_FRACTION),
     ]
+
+
+def _timed(work: Callable[[], Result]) -> tuple[Result, float, float]:
+    """What `work` gives, its wall seconds, and its CPU seconds."""
+    start, start_cpu = time.perf_counter(), cpu_seconds()
+    result = work()
+    return result, time.perf_counter() - start, cpu_seconds() - start_cpu

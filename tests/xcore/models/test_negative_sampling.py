@@ -315,6 +315,14 @@ def test_an_untrained_model_ranks_as_its_tree_or_treats_all_labels_alike(first_b
         assert scorer.biases[label] == pytest.approx(-own.mean(), abs=1e-3)
 
 
+def test_untrained_noise_contrastive_scores_are_the_log_frequencies_of_the_labels() -> None:
+    """From scores near 0 labels that are seldom drawn would stay above all others for a long time."""
+    data = rows_of(300)
+    fitted = options("nce", epochs=1, learning_rate=1e-7, held_out_share=0).fit(data, np.random.default_rng(0), silent)
+    counts = np.bincount(data.Y.indices, minlength=9)
+    assert np.allclose(fitted.scorer.biases, np.log(counts / counts.sum()), atol=1e-4)
+
+
 def test_moving_the_weights_together_keeps_them() -> None:
     parameters = Parameters.random(7, 3, np.uint64(1))
     weights, biases = parameters.weights.copy(), parameters.biases.copy()

@@ -47,7 +47,11 @@ class NegativeSampling(Positives, Model):
     - With ``labels: all`` every label of a row is a positive of its own (ours; the paper keeps the smallest id), so
       that scores estimate how a row's label is distributed. A positive's weight multiplies its part of the loss.
     - The released code begins with biases that take back the tree's mean scores (``first_biases: inverse``), and then
-      has to learn the tree's ranking anew; to begin with 0 is to begin with the tree's ranking.
+      has to learn the tree's ranking anew; to begin with 0 is to begin with the tree's ranking. The default was chosen
+      on training rows held out from 20,000 training rows of EURLEX57K, one label a row, 256 dimensions, rate 0.03:
+      accuracy 53.7 % against 27.5 % after 20 epochs, 48.6 % against 16.4 % after one.
+    - nce begins with biases at the log-frequencies of the labels, since its scores are to be log-probabilities; the
+      released code begins at random, from where it reached 0.3 % on those rows in 20 epochs, and 46 % from here in two.
     - uniform and frequency regularise the raw scores, as the paper's code does; one-vs-each, augment-and-reduce and
       softmax have a Gaussian prior on the weights instead.
     """

@@ -219,13 +219,17 @@ def train(
 
 def _first_state(problem: Problem, schedule: Schedule, seconds: float, cpu_seconds: float) -> State:
     parameters = Parameters.random(problem.n_classes, problem.X.shape[1], schedule.seed)
-    if schedule.method == "adversarial" and schedule.first_biases == "zero":
+    counts = np.maximum(np.bincount(problem.pairs.classes, minlength=problem.n_classes), 1)
+    if schedule.method == "nce":
+        # Its scores must be log-probabilities. From 0 they would have to fall by log C, a visit at a time, and labels
+        # that are seldom drawn would stay above all others.
+        parameters.biases[:] = np.log(counts / counts.sum())
+    elif schedule.method == "adversarial" and schedule.first_biases == "zero":
         parameters.biases[:] = 0
     elif schedule.method == "adversarial":
         # Corrected scores begin near 0: each bias is minus the mean log p_n of its class.
-        counts = np.bincount(problem.pairs.classes, minlength=problem.n_classes)
         sums = np.bincount(problem.pairs.classes, weights=problem.log_noise, minlength=problem.n_classes)
-        parameters.biases[:] = -sums / np.maximum(counts, 1)
+        parameters.biases[:] = -sums / counts
     n_etas = len(problem.pairs) if schedule.method == "augment-and-reduce" else 0
     return State(parameters, np.full(n_etas, float(problem.n_classes)), seconds=seconds, cpu_seconds=cpu_seconds)
 
