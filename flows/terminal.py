@@ -146,7 +146,7 @@ def _race_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _study_cell(row: Mapping[str, Any]) -> str:
     spread = f" ± {100 * row['std']:.2f}" if row["std"] is not None and row["std"] == row["std"] else ""
-    return f"{100 * row['mean']:.2f}{spread} [dim](-{row['lost_percent']:.1f}%)[/]"
+    return f"{100 * row['mean']:.2f}{spread} [dim]({0.0 - row['lost_percent']:+.1f}%)[/]"
 
 
 def _metrics_table(metrics: Mapping[str, float], intervals: Mapping[str, tuple[float, float]]) -> Table:
