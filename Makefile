@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PRESET ?= deployments/presets/demo.yaml
 READY := $(VENV)/.ready
 
-.PHONY: run test lint types ui clean help
+.PHONY: run test lint types ui kernels clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ types: $(READY) ## mypy, strict
 
 ui: $(READY) ## serve the Prefect and MLflow dashboards of the work folder
 	$(BIN)/python -m flows dashboards
+
+kernels: ## throw compiled kernels away: numba does not see edits in other modules than a kernel's own
+	find xcore benchmarks -name '*.nb[ic]' -delete
 
 clean: ## remove the environment and all results
 	rm -rf $(VENV) work
