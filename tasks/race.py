@@ -29,6 +29,7 @@ class Measuring(Component):
     epochs: int = Field(10, ge=1, description="Passes over the positives.")
     split: Split = Field("test", description="Split whose rows are measured.")
     rows: int = Field(5000, ge=1, description="Rows measured, at most: drawn at random.")
+    early: bool = Field(True, description="Measure within the first epoch too, not only after each.")
 
 
 class CurveOptions(Measuring):
@@ -59,7 +60,7 @@ def _watched(vectors: Features, dataset: Dataset, options: CurveOptions) -> Watc
     """The same rows for all curves of a split."""
     rows = np.random.default_rng(0).permutation(dataset.n_rows(options.split))[: options.rows]
     rows.sort()
-    return Watched(vectors.vectors(options.split)[rows], dataset.Y(options.split)[rows])
+    return Watched(vectors.vectors(options.split)[rows], dataset.Y(options.split)[rows], options.early)
 
 
 class ChoiceOptions(Component):

@@ -60,7 +60,10 @@ class Watched:
     X : float32 (n, d)
         Vectors.
     Y : CSR (n, L)
+    early : bool
+        Also within the first epoch, not only after each.
     """
 
     X: Float32
     Y: CSR
+    early: bool = False
