@@ -87,7 +87,7 @@ class SamplingStudyParams(IngestParams):
         min_length=1, description="Methods to compare; the first is the one whose lead is measured."
     )
     tuning: Measuring = Field(
-        Measuring(epochs=2, split="dev", rows=2000, early=False),
+        Measuring(epochs=2, split="dev", rows=2000, points="last"),
         description="How the settings of each method are compared.",
     )
     race: Measuring = Field(Measuring(), description="How the learning curves are measured.")

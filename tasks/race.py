@@ -20,6 +20,7 @@ from xcore.data.features import Features
 from xcore.data.readers.base import Split
 from xcore.models.base import TrainingData
 from xcore.models.negative_sampling import NegativeSampling, Watched
+from xcore.models.negative_sampling.parts import Points
 from xcore.race import Contender, CurveRecorder, best_of, curves_table, race_table
 
 
@@ -29,7 +30,9 @@ class Measuring(Component):
     epochs: int = Field(10, ge=1, description="Passes over the positives.")
     split: Split = Field("test", description="Split whose rows are measured.")
     rows: int = Field(5000, ge=1, description="Rows measured, at most: drawn at random.")
-    early: bool = Field(True, description="Measure within the first epoch too, not only after each.")
+    points: Points = Field(
+        "early", description="last: after the last epoch; epochs: after each; early: also within the first."
+    )
 
 
 class CurveOptions(Measuring):
@@ -60,7 +63,7 @@ def _watched(vectors: Features, dataset: Dataset, options: CurveOptions) -> Watc
     """The same rows for all curves of a split."""
     rows = np.random.default_rng(0).permutation(dataset.n_rows(options.split))[: options.rows]
     rows.sort()
-    return Watched(vectors.vectors(options.split)[rows], dataset.Y(options.split)[rows], options.early)
+    return Watched(vectors.vectors(options.split)[rows], dataset.Y(options.split)[rows], options.points)
 
 
 class ChoiceOptions(Component):

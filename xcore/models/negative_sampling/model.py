@@ -124,7 +124,7 @@ class NegativeSampling(Positives, Model):
         Z = parts.projected(X)
         noise = self._noise(parts, Z, split)
         used = noise if self._corrects() else None
-        held_out, early = (X, Z, split.held_out), watched is not None and watched.early
+        held_out = (X, Z, split.held_out)
         if watched is not None:
             held_out = (watched.X, parts.projected(watched.X), split.of_others(watched.Y, self.labels))
 
@@ -134,7 +134,9 @@ class NegativeSampling(Positives, Model):
 
         kept = Checkpoints(checkpoints, self._name(data, seed) if checkpoints else "")
         problem, schedule = self._problem(X, Z, split, noise), self._schedule(split, seed)
-        parameters = train(problem, schedule, (parts.seconds, parts.cpu_seconds), measure, report, kept, early)
+        points = watched.points if watched else "epochs"
+        spent = (parts.seconds, parts.cpu_seconds)
+        parameters = train(problem, schedule, spent, measure, report, kept, points)
         scorer = Scorer(*parameters.without_sums(), used)
         n_features = parts.embedding.n_features if parts.embedding else X.shape[1]
         return FittedNegativeSampling(

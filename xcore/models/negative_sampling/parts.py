@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -11,6 +12,9 @@ from xcore.matrices import CSR, Float32
 from xcore.models.negative_sampling.pairs import Positives
 from xcore.sampling.pca import FittedPca
 from xcore.sampling.sampler import FittedTree, Tree
+
+# After the last epoch; after each; or also at 1/128, 1/64, ..., 1/2 of the first.
+Points = Literal["last", "epochs", "early"]
 
 
 class LabelSampler(Positives):
@@ -60,10 +64,10 @@ class Watched:
     X : float32 (n, d)
         Vectors.
     Y : CSR (n, L)
-    early : bool
-        Also within the first epoch, not only after each.
+    points : 'last', 'epochs' or 'early'
+        After the last epoch; after each; or also within the first one.
     """
 
     X: Float32
     Y: CSR
-    early: bool = False
+    points: Points = "epochs"

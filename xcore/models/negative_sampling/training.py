@@ -22,6 +22,7 @@ from xcore.kernels import over_blocks, single_threaded_blas
 from xcore.matrices import Float32, Float64, Int64, open_arrays, row_blocks, write_arrays
 from xcore.models.negative_sampling.losses import augment_and_reduce, one_vs_each
 from xcore.models.negative_sampling.pairs import Pairs
+from xcore.models.negative_sampling.parts import Points
 from xcore.models.negative_sampling.updates import (
     Batch,
     Parameters,
@@ -182,18 +183,15 @@ def train(
     evaluate: Callable[[Parameters], dict[str, float]],
     report: Report,
     checkpoints: Checkpoints,
-    measures_early: bool = False,
+    points: Points = "epochs",
 ) -> Parameters:
-    """Run all epochs, or what a checkpoint left of them.
-
-    The curve has a point for each epoch; with `measures_early` also at half, a quarter, ... of the first one.
-    """
+    """Run all epochs, or what a checkpoint left of them; `points` says where the learning curve is measured."""
     state = checkpoints.latest() or _first_state(problem, schedule, *seconds_before)
     n_pairs = len(problem.pairs)
     n_batches = -(-n_pairs // schedule.batch_size)
     total, advance = schedule.epochs * n_batches, _step_of(problem, schedule)
     pause = max(1, n_batches // REPORTS_AN_EPOCH)
-    early = {n_batches >> halvings for halvings in range(1, FIRST_POINTS)} if measures_early else set[int]()
+    early = {n_batches >> halvings for halvings in range(1, FIRST_POINTS)} if points == "early" else set[int]()
     while state.step < total:
         epoch, first = divmod(state.step, n_batches)
         order = np.random.default_rng([int(schedule.seed), epoch]).permutation(n_pairs)
@@ -210,7 +208,9 @@ def train(
                     report(state.step, total, state.spent() | evaluate(state.parameters))
                 elif (number + 1) % pause == 0:
                     report(state.step, total)
-        metrics = {"loss": state.loss / n_pairs} | state.spent() | evaluate(state.parameters)
+        metrics = {"loss": state.loss / n_pairs} | state.spent()
+        if points != "last" or epoch + 1 == schedule.epochs:
+            metrics |= evaluate(state.parameters)
         state.loss = 0.0
         checkpoints.offer(state, now=epoch + 1 == schedule.epochs)
         report(state.step, total, metrics)
