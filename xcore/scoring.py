@@ -25,6 +25,7 @@ from xcore.data.readers.parquet import BYTES_A_ROW, ParquetReader
 from xcore.data.readers.sparse_parquet import SparseParquetReader, rows_with
 from xcore.data.readers.xmc import XmcReader
 from xcore.data.writing import RowWriter
+from xcore.encoder import FittedEncoder
 from xcore.errors import ConfigError, InputError, Place
 from xcore.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts
 from xcore.models.base import Fitted
@@ -75,7 +76,7 @@ class Scorer:
         Columns of the rows: ``text``; ``indices`` and ``values``; or ``vector``.
     label_ids, label_names : string (n_labels,)
         Of the label numbers that the model speaks.
-    text : FittedText or None
+    text : FittedText, FittedEncoder or None
         What makes features of text.
     """
 
@@ -83,7 +84,7 @@ class Scorer:
     form: Form
     label_ids: pa.ChunkedArray
     label_names: pa.ChunkedArray
-    text: FittedText | None = None
+    text: FittedText | FittedEncoder | None = None
 
     def __post_init__(self) -> None:
         if len(self.label_ids) != self.fitted.n_labels:

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from xcore.components import Component, Report
+from xcore.encoder import FittedEncoder, WordLlama
 from xcore.errors import ConfigError
 from xcore.kernels import over_blocks
 from xcore.matrices import CSR, Float32, Int32, Int64, csr
@@ -133,7 +134,7 @@ class HashedTfidf(_Words):
         return fitted
 
 
-AnyText = Annotated[Tfidf | HashedTfidf, Field(discriminator="kind")]
+AnyText = Annotated[Tfidf | HashedTfidf | WordLlama, Field(discriminator="kind")]
 
 
 @dataclass
@@ -222,10 +223,12 @@ class FittedText:
         (directory / "text.json").write_text(json.dumps(description, indent=2) + "\n")
 
 
-def load(directory: Path) -> FittedText:
-    """Read what `FittedText.save` wrote."""
+def load(directory: Path) -> FittedText | FittedEncoder:
+    """Read what a fitted featuriser wrote."""
     description = json.loads((directory / "text.json").read_text())
-    options: Tfidf | HashedTfidf = TypeAdapter(AnyText).validate_python(description["options"])
+    options: Tfidf | HashedTfidf | WordLlama = TypeAdapter(AnyText).validate_python(description["options"])
+    if isinstance(options, WordLlama):
+        return FittedEncoder.load(directory)
     table = pq.read_table(directory / "features.parquet")
     frequencies = table["document_frequency"].to_numpy().astype(np.int64)
     vocabulary = None
