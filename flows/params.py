@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+import os
+import re
+from typing import Any
+
+from pydantic import Field, model_validator
 
 from tasks.evaluate import EvaluationOptions
 from xcore.components import Component
 from xcore.data.source import Source
+from xcore.errors import ConfigError
 from xcore.grouping import AnyGrouper
 from xcore.imputation import AnyImputer
 from xcore.imputation.disaggregate import Disaggregate
@@ -15,12 +20,39 @@ from xcore.models.parabel import Parabel
 from xcore.simulation import AnySimulation
 from xcore.text import AnyText, Tfidf
 
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+def expand_variables(value: Any) -> Any:
+    """Replace ``${NAME}`` and ``${NAME:-default}`` in all strings of a tree."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(_variable, value)
+    if isinstance(value, dict):
+        return {name: expand_variables(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [expand_variables(item) for item in value]
+    return value
+
+
+def _variable(match: re.Match[str]) -> str:
+    name, default = match.groups()
+    value = os.environ.get(name) or default
+    if value is None:
+        raise ConfigError(f"environment variable {name} is not set, and there is no default for it (${{{name}:-...}})")
+    return value
+
 
 class FlowParams(Component):
     """What every flow takes."""
 
     name: str = Field("eyrie", min_length=1, description="MLflow experiment that the run belongs to.")
     seed: int = Field(0, ge=0, description="One seed in, the same bytes out.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_environment(cls, tree: Any) -> Any:
+        """Put variables in when a run starts, not when it is scheduled: the worker knows where its files are."""
+        return expand_variables(tree)
 
     @property
     def run_name(self) -> str:

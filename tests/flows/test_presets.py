@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
+from flows.params import FlowParams
 from flows.presets import load_params
 from xcore.components import Component
 from xcore.errors import ConfigError
@@ -19,7 +20,7 @@ class Wren(Component):
     song: str = "short"
 
 
-class Nest(Component):
+class Nest(FlowParams):
     name: str
     bird: Annotated[Owl | Wren, Field(discriminator="kind")] = Owl()
     eggs: tuple[int, ...] = ()
