@@ -25,7 +25,7 @@ types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
 serve: $(READY) ## Prefect, MLflow and a worker on this machine; PROFILE=postgres keeps their records in PostgreSQL
-	$(BIN)/python -m flows serve --profile $(PROFILE)
+	$(BIN)/python -m flows serve --profile $(PROFILE) $(OPTIONS)
 
 clean: ## remove the environment and all results
 	rm -rf $(VENV) work

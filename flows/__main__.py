@@ -98,6 +98,9 @@ def _add_service_commands(commands: Any) -> None:
     serve.add_argument("--mlflow-port", type=int, help="default 5000, or a free one if that is taken")
     serve.set_defaults(run=_serve)
     deploy = commands.add_parser("deploy", help="make a Prefect server hold what prefect.yaml declares, and no more")
+    deploy.add_argument(
+        "--no-worker-runs", action="store_true", help="mark runs that are said to be under way as crashed"
+    )
     deploy.set_defaults(run=_deploy)
     env = commands.add_parser("env", help="print the variables by which other programs reach the services")
     env.set_defaults(run=_env)
@@ -135,7 +138,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _deploy(arguments: argparse.Namespace) -> int:
     from flows.deploying import deploy
 
-    return deploy()
+    return deploy(arguments.no_worker_runs)
 
 
 def _env(arguments: argparse.Namespace) -> int:

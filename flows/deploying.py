@@ -17,8 +17,13 @@ OURS = "eyrie"  # tag of every deployment and first word of every automation tha
 PAGE = 200
 
 
-def deploy() -> int:
-    """Apply the files to the server of ``PREFECT_API_URL``; what they declared before and no longer do is removed."""
+def deploy(no_worker_runs: bool = False) -> int:
+    """Apply the files to the server of ``PREFECT_API_URL``; what they declared before and no longer do is removed.
+
+    With `no_worker_runs`, runs that are said to be under way in the pool are known to be lost, and are marked Crashed.
+    """
+    if no_worker_runs:
+        crash_lost_runs()
     from prefect.client.orchestration import get_client
 
     declared, server = _read(DEPLOYMENTS), _read(SERVER)
@@ -26,12 +31,31 @@ def deploy() -> int:
         _apply_pool(client, server["work_pool"])
         _apply_queues(client, server["work_pool"]["name"], server["work_queues"])
         _apply_deployments()
-        for name in _remove_deployments(client, _entry_names(declared["deployments"])):
+        for name in _remove_deployments(client, declared["deployments"]):
             print(f"removed {name}: it is no longer in {DEPLOYMENTS}")
         for name in _apply_automations(client, server["automations"]):
             print(f"removed the automation {name}: it is no longer in {SERVER}")
     print(f"{len(declared['deployments'])} deployments, {len(server['automations'])} automations")
     return 0
+
+
+def crash_lost_runs() -> None:
+    """Mark runs as Crashed that no worker works on any more, so that they can be retried."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas import filters
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import Crashed
+
+    pool = filters.WorkPoolFilterName(any_=[_read(SERVER)["work_pool"]["name"]])
+    under_way = filters.FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING, StateType.CANCELLING])
+    lost = "The services were stopped while this was under way. A retry goes on after the last finished step."
+    with get_client(sync_client=True) as client:
+        for run in client.read_flow_runs(
+            flow_run_filter=filters.FlowRunFilter(state=filters.FlowRunFilterState(type=under_way)),
+            work_pool_filter=filters.WorkPoolFilter(name=pool),
+        ):
+            client.set_flow_run_state(run.id, Crashed(message=lost), force=True)
+            print(f"run {run.name} was lost: marked Crashed")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -40,17 +64,6 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError(f"{path} was not found in {Path.cwd()}: run this in the folder that holds it") from None
     return tree
-
-
-def _entry_names(deployments: Iterable[Mapping[str, Any]]) -> set[str]:
-    """``flow/deployment`` of each, as Prefect writes it: module entrypoints end with the flow's function."""
-    import importlib
-
-    names = set()
-    for deployment in deployments:
-        module, function = deployment["entrypoint"].rsplit(".", 1)
-        names.add(f"{getattr(importlib.import_module(module), function).name}/{deployment['name']}")
-    return names
 
 
 def _apply_pool(client: Any, pool: Mapping[str, Any]) -> None:
@@ -88,22 +101,19 @@ def _apply_deployments() -> None:
         raise EyrieError(f"`prefect deploy --all` failed with exit code {done.returncode}:\n{done.stdout}")
 
 
-def _remove_deployments(client: Any, declared: set[str]) -> list[str]:
+def _remove_deployments(client: Any, declared: Iterable[Mapping[str, Any]]) -> list[str]:
     """Delete deployments that carry our tag and are not declared; others on the same server are not ours to touch."""
     from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
 
+    kept = {(deployment["entrypoint"], deployment["name"]) for deployment in declared}
     ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[OURS]))
     known: list[Any] = []
-    while len(page := client.read_deployments(deployment_filter=ours, limit=PAGE, offset=len(known))):
+    while page := client.read_deployments(deployment_filter=ours, limit=PAGE, offset=len(known)):
         known += page
-    flows = {deployment.flow_id: client.read_flow(deployment.flow_id).name for deployment in known}
-    removed = []
-    for deployment in known:
-        name = f"{flows[deployment.flow_id]}/{deployment.name}"
-        if name not in declared:
-            client.delete_deployment(deployment.id)
-            removed.append(name)
-    return removed
+    gone = [deployment for deployment in known if (deployment.entrypoint, deployment.name) not in kept]
+    for deployment in gone:
+        client.delete_deployment(deployment.id)
+    return [deployment.name for deployment in gone]
 
 
 def _apply_automations(client: Any, automations: Iterable[Mapping[str, Any]]) -> list[str]:

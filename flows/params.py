@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -21,6 +22,9 @@ from xcore.simulation import AnySimulation
 from xcore.text import AnyText, Tfidf
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+_MADE_BY = {"text": "features", "grouping": "groups", "imputer": "imputed"}  # kind of what a part makes
+_USUAL = {"data", "rows", "evaluation", "promotion"}  # parts that seldom differ between runs
 
 
 def expand_variables(value: Any) -> Any:
@@ -58,6 +62,20 @@ class FlowParams(Component):
     def run_name(self) -> str:
         """What the run is called in the dashboards."""
         return self.name
+
+    def compared(self, kinds: Collection[str]) -> dict[str, Any]:
+        """What MLflow's run table has columns for, in a run that makes artifacts of these kinds.
+
+        All options of the parts that are used; of what is read and how it is measured, only what is not as usual.
+        """
+        used = {name: value for name, value in self.options().items() if _MADE_BY.get(name, name) in (name, *kinds)}
+        unusual = self.model_dump(mode="json", exclude_defaults=True)
+        for name in _USUAL & used.keys():
+            used[name] = unusual.get(name, {})
+        if "data" in used:
+            kind = {"kind": self.options()["data"]["reader"]["kind"]}
+            used["data"] = used["data"] | {"reader": used["data"].get("reader", {}) | kind}
+        return {name: value for name, value in used.items() if name != "name"}  # it is the experiment's
 
 
 class IngestParams(FlowParams):

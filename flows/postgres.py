@@ -77,7 +77,7 @@ class _Cluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._data = folder, folder / "cluster"
-        self._programs = _find_programs()
+        self._programs = find_programs()
         self._as_owner = ["runuser", "-u", SYSTEM_USER, "--"] if os.geteuid() == 0 else []
 
     @contextmanager
@@ -86,13 +86,12 @@ class _Cluster:
         self._call("pg_ctl", "-D", str(self._data), "-m", "fast", "stop", check=False)  # of a serve that was killed
         port = _free_port()
         options = f"-p {port} -c listen_addresses={HOST} -c unix_socket_directories=''"
-        self._call(
-            "pg_ctl", "-D", str(self._data), "-w", "-l", str(self._folder / "server.log"), "-o", options, "start"
-        )
+        log = str(self._folder / "server.log")
         try:
+            self._call("pg_ctl", "-D", str(self._data), "-w", "-l", log, "-o", options, "start")
             yield Server(USER, password, HOST, port)
         finally:
-            self._call("pg_ctl", "-D", str(self._data), "-m", "fast", "-w", "stop")
+            self._call("pg_ctl", "-D", str(self._data), "-m", "fast", "-w", "stop", check=False)
 
     def _make(self) -> str:
         """Create the cluster where it is missing; returns its password."""
@@ -134,7 +133,7 @@ class _Cluster:
             )
 
 
-def _find_programs() -> Path:
+def find_programs() -> Path:
     """The folder of `initdb`: on the path, or the newest where Debian keeps them."""
     on_path = shutil.which("initdb")
     if on_path:

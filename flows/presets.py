@@ -15,9 +15,17 @@ from xcore.errors import ConfigError
 P = TypeVar("P", bound=Component)
 
 
-def load_params(schema: type[P], preset: Path | None, overrides: Iterable[str] = ()) -> P:
-    """Parameters from a preset and from ``path=value`` overrides, checked against the flow's schema."""
+def load_params(
+    schema: type[P], preset: Path | None, overrides: Iterable[str] = (), written_for: type[Component] | None = None
+) -> P:
+    """Parameters from a preset and from ``path=value`` overrides, checked against the flow's schema.
+
+    A preset may be written for another flow that takes more: what only that one takes is left out.
+    """
     tree = _read(preset) if preset else {}
+    if written_for:
+        others = written_for.model_fields.keys() - schema.model_fields.keys()
+        tree = {name: value for name, value in tree.items() if name not in others}
     for override in overrides:
         _override(tree, override)
     try:

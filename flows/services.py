@@ -29,6 +29,7 @@ AUTH_VARIABLE = "EYRIE_AUTH"
 MLFLOW_CLIENT_VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 POOL = "local"
 LOOPBACK = "127.0.0.1"
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a supervisor's stop, a terminal that was closed
 
 
 class ServeOptions(Component):
@@ -55,11 +56,7 @@ class ServeOptions(Component):
 def serve(**chosen: Any) -> int:
     """Start the services, apply the deployments, print the addresses, wait for Ctrl-C, and stop everything."""
     options = _options(chosen)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-    ):  # a stop by a machine, or a closed terminal, is a Ctrl-C
+    for number in STOPS:
         signal.signal(number, signal.default_int_handler)
     with _only_one(), _databases(options) as databases:
         plan = _Plan.of(options, databases)
@@ -72,11 +69,22 @@ def serve(**chosen: Any) -> int:
         except KeyboardInterrupt:
             return 0
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in STOPS:
                 signal.signal(number, signal.SIG_IGN)  # once is enough: stopping takes seconds, and ends
             print("stopping ...", flush=True)
-            supervisor.stop(patient=("worker",))
+            _stop(plan, supervisor)
             retract()
+
+
+def _stop(plan: _Plan, supervisor: Supervisor) -> None:
+    try:
+        if supervisor.wind_down("worker"):
+            os.environ.update(plan.client_environment())
+            from flows.deploying import crash_lost_runs
+
+            crash_lost_runs()
+    finally:
+        supervisor.stop()
 
 
 def print_environment() -> int:
@@ -181,8 +189,7 @@ class _Plan:
 
     def worker_environment(self) -> dict[str, str]:
         """The worker and its runs speak to the servers, and keep artifacts in this work folder."""
-        heartbeat = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}  # the automation for lost runs counts on it
-        return {**os.environ, **heartbeat, "EYRIE_HOME": str(settings.home()), **self.client_environment()}
+        return {**os.environ, "EYRIE_HOME": str(settings.home()), **self.client_environment()}
 
     def prefect_environment(self) -> dict[str, str]:
         """A server that answers only its own pages, and only with the password where there is one."""
@@ -249,7 +256,7 @@ def _start(plan: _Plan, supervisor: Supervisor) -> None:
         supervisor.start(name, [sys.executable, *words], environment)
         announce(supervisor.processes, {})
     supervisor.wait_until_healthy("prefect", f"{plan.prefect}/api/health")
-    supervisor.call("deploy", [sys.executable, "-m", "flows", "deploy"], plan.worker_environment())
+    supervisor.call("deploy", [sys.executable, "-m", "flows", "deploy", "--no-worker-runs"], plan.worker_environment())
     supervisor.start("worker", [sys.executable, *worker], plan.worker_environment())
     supervisor.wait_until_healthy("mlflow", f"{plan.mlflow}/health")
     announce(supervisor.processes, plan.client_environment())

@@ -14,8 +14,9 @@ import psutil
 
 from xcore.errors import EyrieError
 
-SECONDS_TO_START = 180  # a server takes ten; a busy machine may need many more
+SECONDS_TO_START = 600  # a server takes ten; one that ends is noticed at once, so patience costs nothing
 SECONDS_TO_STOP = 10
+SECONDS_TO_WIND_DOWN = 30  # a run hears of it only between two calls of compiled code
 LINES_SHOWN = 15
 
 
@@ -71,12 +72,19 @@ class Supervisor:
         """Ids of the processes."""
         return [process.pid for process in self._processes.values()]
 
-    def stop(self, patient: Iterable[str] = ()) -> None:
-        """Stop all, the last one first; `patient` ones take no new work, and what they started is ended before them."""
-        for name, process in reversed(self._processes.items()):
-            if name in patient and process.poll() is None:
-                process.send_signal(signal.SIGINT)
-                end_processes(_children(process.pid))
+    def wind_down(self, name: str) -> bool:
+        """Let a worker take no new work, and end what it has under way; True if there was any."""
+        process = self._processes.get(name)
+        if process is None or process.poll() is not None:
+            return False
+        process.send_signal(signal.SIGINT)
+        children = _children(process.pid)
+        end_processes(children, SECONDS_TO_WIND_DOWN)
+        return bool(children)
+
+    def stop(self) -> None:
+        """Stop all, the last one first."""
+        for process in reversed(self._processes.values()):
             end_processes([process.pid])
             process.wait()
         self._processes.clear()
@@ -93,12 +101,12 @@ class Supervisor:
         return "\n  ".join([f"; the end of {self._log(name)}:", *lines])
 
 
-def end_processes(pids: Iterable[int]) -> None:
+def end_processes(pids: Iterable[int], patience: float = SECONDS_TO_STOP) -> None:
     """Ask processes and their children to end, and kill those that have not after a while."""
     family = [psutil.Process(member) for pid in pids for member in (pid, *_children(pid)) if psutil.pid_exists(member)]
     for process in family:
         _signal(process, signal.SIGTERM)
-    _, stubborn = psutil.wait_procs(family, timeout=SECONDS_TO_STOP)
+    _, stubborn = psutil.wait_procs(family, timeout=patience)
     for process in stubborn:
         _signal(process, signal.SIGKILL)
     psutil.wait_procs(stubborn, timeout=SECONDS_TO_STOP)

@@ -14,6 +14,18 @@ from tasks import settings
 
 ProcessMark = tuple[int, float]  # an id may be given to another process later; with the time of its start it is unique
 
+SETTINGS = {
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 are too few on a busy machine
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_UI_V2_ENABLED": "false",  # the newer UI asks an outside host
+    "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "xcore,tasks",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # the automation for lost runs counts on it
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+}
+
 
 def use_services() -> None:
     """Point Prefect and MLflow at the running services or at embedded databases. Call before importing them.
@@ -21,18 +33,8 @@ def use_services() -> None:
     What the environment says goes first.
     """
     settings.home().mkdir(parents=True, exist_ok=True)
-    for name, value in {
-        **running_services(),
-        "PREFECT_HOME": str(settings.home() / "prefect"),
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 are too few on a busy machine
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_UI_V2_ENABLED": "false",  # the newer UI asks an outside host
-        "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
-        "PREFECT_LOGGING_EXTRA_LOGGERS": "xcore,tasks",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    }.items():
+    places = {"PREFECT_HOME": str(settings.home() / "prefect")}
+    for name, value in (running_services() | places | SETTINGS).items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("MLFLOW_TRACKING_URI", settings.tracking_uri())
 

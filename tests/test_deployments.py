@@ -50,8 +50,7 @@ def test_a_deployment_has_the_parameters_of_its_preset(deployment: dict[str, Any
     flow = flow_of(deployment)
     preset = PRESETS.get(deployment["name"]) or PRESETS[deployment["name"].removeprefix(f"{flow.name}-")]
     schema = FLOWS[flow.name].params
-    wanted = yaml.safe_load(preset.read_text())
-    expected = schema.model_validate({name: value for name, value in wanted.items() if name in schema.model_fields})
+    expected = load_params(schema, preset, written_for=FLOWS[flow.name].preset_of)
     assert schema.model_validate(deployment["parameters"]["params"]) == expected
 
 
@@ -77,6 +76,17 @@ def test_a_deployment_is_tagged_described_and_queued(deployment: dict[str, Any])
 def test_studies_are_scheduled_but_off(deployment: dict[str, Any]) -> None:
     if "study" in deployment["tags"]:
         assert [schedule["active"] for schedule in deployment["schedules"]] == [False]
+
+
+def test_every_field_of_the_run_form_has_a_title_and_a_description() -> None:
+    for name, entry in FLOWS.items():
+        definitions = parameter_schema(entry.flow).model_dump_for_openapi()["definitions"]
+        for component, described in definitions.items():
+            for field, own in described["properties"].items():
+                shown = definitions[own["$ref"].split("/")[-1]] | own if "$ref" in own else own
+                assert shown.get("title"), (name, component, field)
+                assert "_" not in shown["title"], (name, component, field)
+                assert field == "kind" or shown.get("description"), (name, component, field)
 
 
 def test_there_is_a_deployment_for_every_flow_that_starts_from_files() -> None:
