@@ -3,9 +3,10 @@ PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 PRESET ?= deployments/presets/demo.yaml
+PROFILE ?= sqlite
 READY := $(VENV)/.ready
 
-.PHONY: run test lint types ui kernels clean help
+.PHONY: run test lint types serve kernels clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
@@ -23,8 +24,8 @@ lint: $(READY) ## ruff
 types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
-ui: $(READY) ## serve the Prefect and MLflow dashboards of the work folder
-	$(BIN)/python -m flows dashboards
+serve: $(READY) ## Prefect, MLflow and a worker on this machine; PROFILE=postgres keeps their records in PostgreSQL
+	$(BIN)/python -m flows serve --profile $(PROFILE) $(OPTIONS)
 
 kernels: ## throw compiled kernels away: numba does not see edits in other modules than a kernel's own
 	find xcore benchmarks -name '*.nb[ic]' -delete

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tasks import settings
+from tasks.services import use_services
 from xcore.errors import EyrieError
 
 FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "aggregate-study", "sampling-study", "simulate")
@@ -18,8 +18,9 @@ FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "aggregate-stud
 def main(words: list[str] | None = None) -> int:
     """Run a command; the exit code is 0, 1 (a bug), 2 (something the caller can mend) or 130 (Ctrl-C)."""
     arguments = _parser().parse_args(words)
-    _quieten_libraries()
-    settings.use_embedded_services()
+    if arguments.run is not _serve:  # its servers and its worker write logs
+        _quieten_libraries()
+    use_services()
     try:
         return int(arguments.run(arguments))
     except EyrieError as error:
@@ -52,8 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=_run_flow, flow=name)
     _add_artifact_commands(commands)
     _add_model_commands(commands)
-    ui = commands.add_parser("dashboards", help="serve the Prefect and MLflow dashboards of the work folder")
-    ui.set_defaults(run=_dashboards)
+    _add_service_commands(commands)
     return parser
 
 
@@ -90,6 +90,22 @@ def _add_model_commands(commands: Any) -> None:
     promote.add_argument("version", help="a version number or an alias")
 
 
+def _add_service_commands(commands: Any) -> None:
+    serve = commands.add_parser("serve", help="run Prefect, MLflow and a worker for this work folder, until Ctrl-C")
+    serve.add_argument("--profile", choices=("sqlite", "postgres"), default="sqlite", help="database of both servers")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on; beyond loopback set EYRIE_AUTH")
+    serve.add_argument("--prefect-port", type=int, help="default 4200, or a free one if that is taken")
+    serve.add_argument("--mlflow-port", type=int, help="default 5000, or a free one if that is taken")
+    serve.set_defaults(run=_serve)
+    deploy = commands.add_parser("deploy", help="make a Prefect server hold what prefect.yaml declares, and no more")
+    deploy.add_argument(
+        "--no-worker-runs", action="store_true", help="mark runs that are said to be under way as crashed"
+    )
+    deploy.set_defaults(run=_deploy)
+    env = commands.add_parser("env", help="print the variables by which other programs reach the services")
+    env.set_defaults(run=_env)
+
+
 def _run_flow(arguments: argparse.Namespace) -> int:
     from flows.commands import run_flow
 
@@ -108,10 +124,27 @@ def _models(arguments: argparse.Namespace) -> int:
     return int(getattr(model_commands, f"{arguments.action}_models")(arguments))
 
 
-def _dashboards(arguments: argparse.Namespace) -> int:
-    from flows.services import serve_dashboards
+def _serve(arguments: argparse.Namespace) -> int:
+    from flows.services import serve
 
-    return serve_dashboards()
+    return serve(
+        profile=arguments.profile,
+        host=arguments.host,
+        prefect_port=arguments.prefect_port,
+        mlflow_port=arguments.mlflow_port,
+    )
+
+
+def _deploy(arguments: argparse.Namespace) -> int:
+    from flows.deploying import deploy
+
+    return deploy(arguments.no_worker_runs)
+
+
+def _env(arguments: argparse.Namespace) -> int:
+    from flows.services import print_environment
+
+    return print_environment()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tasks.running import finished_result, listeners
 def run_flow(name: str, preset: Path | None, overrides: list[str], as_json: bool, only_plan: bool) -> int:
     """Run the flow `name`, or show its plan."""
     entry = FLOWS[name]
-    params = load_params(entry.params, preset, overrides)
+    params = load_params(entry.params, preset, overrides, entry.preset_of)
     if only_plan:
         return _show_plan(entry, params, as_json)
     finished = None if entry.has_effects else finished_result(entry.plan(params), params)

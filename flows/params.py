@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
+import os
+import re
+from collections.abc import Collection
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -10,6 +13,7 @@ from tasks.evaluate import EvaluationOptions
 from tasks.race import Measuring
 from xcore.components import Component
 from xcore.data.source import Source
+from xcore.errors import ConfigError
 from xcore.grouping import AnyGrouper
 from xcore.imputation import AnyImputer
 from xcore.imputation.disaggregate import Disaggregate
@@ -20,6 +24,30 @@ from xcore.race import Contender
 from xcore.simulation import AnySimulation
 from xcore.text import AnyText, Tfidf
 
+_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+_MADE_BY = {"text": "features", "grouping": "groups", "imputer": "imputed"}  # kind of what a part makes
+_USUAL = {"data", "rows", "evaluation", "promotion"}  # parts that seldom differ between runs
+
+
+def expand_variables(value: Any) -> Any:
+    """Replace ``${NAME}`` and ``${NAME:-default}`` in all strings of a tree."""
+    if isinstance(value, str):
+        return _VARIABLE.sub(_variable, value)
+    if isinstance(value, dict):
+        return {name: expand_variables(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [expand_variables(item) for item in value]
+    return value
+
+
+def _variable(match: re.Match[str]) -> str:
+    name, default = match.groups()
+    value = os.environ.get(name) or default
+    if value is None:
+        raise ConfigError(f"environment variable {name} is not set, and there is no default for it (${{{name}:-...}})")
+    return value
+
 
 class FlowParams(Component):
     """What every flow takes."""
@@ -27,10 +55,30 @@ class FlowParams(Component):
     name: str = Field("eyrie", min_length=1, description="MLflow experiment that the run belongs to.")
     seed: int = Field(0, ge=0, description="One seed in, the same bytes out.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_environment(cls, tree: Any) -> Any:
+        """Put variables in when a run starts, not when it is scheduled: the worker knows where its files are."""
+        return expand_variables(tree)
+
     @property
     def run_name(self) -> str:
         """What the run is called in the dashboards."""
         return self.name
+
+    def compared(self, kinds: Collection[str]) -> dict[str, Any]:
+        """What MLflow's run table has columns for, in a run that makes artifacts of these kinds.
+
+        All options of the parts that are used; of what is read and how it is measured, only what is not as usual.
+        """
+        used = {name: value for name, value in self.options().items() if _MADE_BY.get(name, name) in (name, *kinds)}
+        unusual = self.model_dump(mode="json", exclude_defaults=True)
+        for name in _USUAL & used.keys():
+            used[name] = unusual.get(name, {})
+        if "data" in used:
+            kind = {"kind": self.options()["data"]["reader"]["kind"]}
+            used["data"] = used["data"] | {"reader": used["data"].get("reader", {}) | kind}
+        return {name: value for name, value in used.items() if name != "name"}  # it is the experiment's
 
 
 class IngestParams(FlowParams):

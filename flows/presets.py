@@ -1,9 +1,7 @@
-"""Presets: parameters of a flow in a YAML file, with environment variables and overrides from the command line."""
+"""Presets: parameters of a flow in a YAML file, with overrides from the command line."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,13 +12,20 @@ from pydantic import ValidationError
 from xcore.components import Component
 from xcore.errors import ConfigError
 
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 P = TypeVar("P", bound=Component)
 
 
-def load_params(schema: type[P], preset: Path | None, overrides: Iterable[str] = ()) -> P:
-    """Parameters from a preset and from ``path=value`` overrides, checked against the flow's schema."""
+def load_params(
+    schema: type[P], preset: Path | None, overrides: Iterable[str] = (), written_for: type[Component] | None = None
+) -> P:
+    """Parameters from a preset and from ``path=value`` overrides, checked against the flow's schema.
+
+    A preset may be written for another flow that takes more: what only that one takes is left out.
+    """
     tree = _read(preset) if preset else {}
+    if written_for:
+        others = written_for.model_fields.keys() - schema.model_fields.keys()
+        tree = {name: value for name, value in tree.items() if name not in others}
     for override in overrides:
         _override(tree, override)
     try:
@@ -40,29 +45,7 @@ def _read(preset: Path) -> dict[str, Any]:
         raise ConfigError(f"{preset} is not YAML: {error}") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{preset} holds {type(tree).__name__}, expected a mapping of parameter names to values")
-    expanded: dict[str, Any] = _expand(tree)
-    return expanded
-
-
-def _expand(value: Any) -> Any:
-    """Replace ``${NAME}`` and ``${NAME:-default}`` in all strings."""
-    if isinstance(value, str):
-        return _VARIABLE.sub(_variable, value)
-    if isinstance(value, dict):
-        return {name: _expand(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_expand(item) for item in value]
-    return value
-
-
-def _variable(match: re.Match[str]) -> str:
-    name, default = match.groups()
-    value = os.environ.get(name) or default
-    if value is None:
-        raise ConfigError(
-            f"environment variable {name} is not set, and the preset has no default for it (${{{name}:-...}})"
-        )
-    return value
+    return tree
 
 
 def _override(tree: dict[str, Any], override: str) -> None:

@@ -28,16 +28,18 @@ class FlowEntry:
     """A flow, its parameters, and the recipe of its result.
 
     A flow with effects beyond its result (a file elsewhere, an alias moved) is run even if the result is there.
+    `preset_of` are the parameters of a flow whose presets this one takes too, as far as they concern it.
     """
 
     params: type[FlowParams]
     plan: Callable[[Any], Recipe]
     flow: Callable[[Any], dict[str, Any]]
     has_effects: bool = False
+    preset_of: type[FlowParams] | None = None
 
 
 FLOWS = {
-    "ingest": FlowEntry(IngestParams, plan_ingest, ingest),
+    "ingest": FlowEntry(IngestParams, plan_ingest, ingest, preset_of=PipelineParams),
     "train": FlowEntry(TrainParams, plan_train, train),
     "pipeline": FlowEntry(PipelineParams, plan_pipeline, pipeline),
     "retrain": FlowEntry(RetrainParams, plan_retrain, retrain, has_effects=True),

@@ -59,11 +59,12 @@ def retrain(params: RetrainParams) -> dict[str, Any]:
     summary = make_result(evaluation, "retrain", params)
     comparison = _plan_comparison(evaluation, params)
     facts: dict[str, Any] = {"decision": "keep", "reason": "it is the champion already"}
+    rows: list[dict[str, Any]] = []
     unchanged = summary["nothing_changed"]
     if comparison:
         unchanged = add_to_result(comparison, evaluation, params) and unchanged
         facts, rows = read_comparison(settings.store().open(comparison.ref).directory)
-        create_markdown_artifact(comparison_markdown(facts, rows), key="promotion", description=facts["reason"])
+    create_markdown_artifact(comparison_markdown(facts, rows), key="promotion", description=facts["reason"])
     model = evaluation.inputs["predictions"].inputs["model"].ref
     done = register_and_settle(params.name, model, summary["mlflow_run"], facts["decision"], facts["reason"])
     became = "is now the champion" if done["promoted"] else f"was not promoted; the champion is {done['champion']}"

@@ -21,10 +21,12 @@ class EvaluationOptions(Component):
     """How predictions are measured."""
 
     split: Split = Field("test", description="Split that is measured; its labels never select anything.")
-    ks: tuple[int, ...] = Field((1, 3, 5), min_length=1, description="Ranks at which metrics are taken.")
+    ks: tuple[int, ...] = Field((1, 3, 5), min_length=1, title="Ranks", description="Ranks at which metrics are taken.")
     propensity_a: float = Field(0.55, ge=0, description="A of the propensity model; 0.55 is the usual value.")
     propensity_b: float = Field(1.5, ge=0, description="B of the propensity model; 1.5 is the usual value.")
-    n_bootstrap: int = Field(1000, ge=0, le=100_000, description="Resamples for the confidence intervals.")
+    n_bootstrap: int = Field(
+        1000, ge=0, le=100_000, title="Bootstrap resamples", description="Resamples for the confidence intervals."
+    )
 
 
 def evaluate_predictions(workshop: Workshop) -> Mapping[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from prefect import runtime, task
 from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.exceptions import CrashedRun
 from prefect.states import Completed
 from prefect.tasks import Task
 
@@ -18,7 +19,7 @@ from tasks import settings
 from tasks.race import race_rows
 from tasks.study import study_rows
 from tasks.tracking import TrackedRun
-from xcore.artifacts import Artifact, KeptArtifact, Made, Recipe
+from xcore.artifacts import Artifact, KeptArtifact, Made, Manifest, Recipe
 from xcore.data.dataset import Dataset
 
 SECONDS_BETWEEN_REPORTS = 2.0
@@ -50,7 +51,8 @@ class ProgressReport:
         for listener in listeners:
             listener.progressed(self._recipe, step, total, metrics or {})
         if self._run and metrics:
-            self._run.log_progress(step, {f"train/{name}": value for name, value in metrics.items()})
+            group = "train" if self._recipe.kind == "model" else f"progress/{self._recipe.kind}"
+            self._run.log_progress(step, {f"{group}/{name}": value for name, value in metrics.items()})
         if time.monotonic() - self._last > SECONDS_BETWEEN_REPORTS:
             self._last = time.monotonic()
             update_progress_artifact(self._report_id, progress=100.0 * step / max(total, 1))
@@ -77,11 +79,12 @@ def make_artifact(recipe: Recipe, run: TrackedRun | None) -> Any:
     """Make one artifact, or find it made."""
     store = settings.store()
     if store.is_intact(recipe.ref):
+        _report_result(recipe, store.manifest(recipe.ref))
         return Completed(name="Cached", message=f"{recipe.ref} was made before", data=True)
     report = ProgressReport(recipe, run)
     made: Made = store.make(recipe, report)
     report.finish()
-    create_table_artifact(_cost_table(made), key=f"{_key(recipe)}-result", description=f"{recipe.name} {recipe.id}")
+    _report_result(recipe, made.artifact.manifest)
     return made.cached
 
 
@@ -96,14 +99,16 @@ class FlowParams(Protocol):
 
     def options(self) -> dict[str, Any]: ...
 
+    def compared(self, kinds: Collection[str]) -> dict[str, Any]: ...
+
 
 def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]:
     """Make a recipe and all it needs, one task each, in one tracked run; returns a summary for people and machines."""
     run = TrackedRun.open(params.name, result.id, f"{params.run_name}-{result.id[:8]}")
     tags = {"eyrie.flow": flow, "eyrie.flow_run_id": str(runtime.flow_run.id)}
-    if not run.is_finished:
-        run.log_setup(params.options(), tags)
     try:
+        if not run.is_finished:
+            run.log_setup(params.compared({recipe.kind for recipe in result.lineage()}), tags, params.options())
         cached: dict[str, bool] = {}
         for recipe in result.lineage():
             cached[recipe.id] = _run_task(recipe, None if result.kind in STUDIES else run)
@@ -111,7 +116,9 @@ def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]
                 _track_step(recipe, result, run, tags)
     except BaseException as error:
         if not run.is_finished:
-            run.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+            # Ctrl-C and a termination signal are no exceptions but interrupts; a task tells of one as a crash.
+            failed = isinstance(error, Exception) and not isinstance(error, CrashedRun)
+            run.end("FAILED" if failed else "KILLED")
         raise
     if not run.is_finished:
         run.end("FINISHED")
@@ -224,8 +231,8 @@ def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dic
     }
 
 
-def _cost_table(made: Made) -> list[dict[str, Any]]:
-    manifest = made.artifact.manifest
+def _report_result(recipe: Recipe, manifest: Manifest) -> None:
+    """What a step made and what that cost, for the Prefect UI."""
     facts = {
         "artifact": str(manifest.ref),
         "seconds": round(manifest.seconds, 3),
@@ -233,7 +240,8 @@ def _cost_table(made: Made) -> list[dict[str, Any]]:
         "bytes": manifest.n_bytes,
         **{name: value for name, value in manifest.counts.items() if isinstance(value, int | float | str)},
     }
-    return [{"what": name, "value": value} for name, value in facts.items()]
+    table = [{"what": name, "value": value} for name, value in facts.items()]
+    create_table_artifact(table, key=f"{_key(recipe)}-result", description=f"{recipe.name} {recipe.id}")
 
 
 def _key(recipe: Recipe) -> str:

@@ -28,21 +28,3 @@ def _store(root: str, local_copies: Path) -> Store:
 def tracking_uri() -> str:
     """Where MLflow keeps runs: ``MLFLOW_TRACKING_URI``, or a SQLite file in the work folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home() / 'mlflow.db'}"
-
-
-def use_embedded_services() -> None:
-    """Point Prefect and MLflow at the work folder, where the environment is silent. Call before importing them."""
-    home().mkdir(parents=True, exist_ok=True)
-    for name, value in {
-        "PREFECT_HOME": str(home() / "prefect"),
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 are too few on a busy machine
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_UI_V2_ENABLED": "false",  # the newer UI asks an outside host
-        "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
-        "PREFECT_LOGGING_EXTRA_LOGGERS": "xcore,tasks",
-        "MLFLOW_TRACKING_URI": tracking_uri(),
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    }.items():
-        os.environ.setdefault(name, value)

@@ -83,13 +83,17 @@ class TrackedRun:
             client.update_run(run.id, status="RUNNING")
         return run
 
-    def log_setup(self, parameters: Mapping[str, Any], tags: Mapping[str, str]) -> None:
-        """Parameters, tags and the environment; logging the same again changes nothing."""
+    def log_setup(
+        self, parameters: Mapping[str, Any], tags: Mapping[str, str], everything: Mapping[str, Any] | None = None
+    ) -> None:
+        """Parameters to compare by, tags, and as files all parameters and the environment; twice is as good as once."""
         from mlflow.entities import Param, RunTag
 
         params = [Param(name, str(value)) for name, value in flatten(parameters).items()]
         self._client.log_batch(self.id, params=params, tags=[RunTag(name, value) for name, value in tags.items()])
         self._client.log_dict(self.id, library_versions(), "environment.json")
+        if everything is not None:
+            self._client.log_dict(self.id, dict(everything), "parameters.json")
 
     def log_progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """Points of learning curves, sent in batches."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +16,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from flows.postgres import postgres_server
+from xcore.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 CLOSED = {
@@ -51,7 +53,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until_healthy(server: subprocess.Popen[bytes], url: str, log: Path, seconds: float = 120) -> None:
+def wait_until_healthy(server: subprocess.Popen[bytes], url: str, log: Path, seconds: float = 300) -> None:
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
         assert server.poll() is None, f"server ended with {server.returncode}:\n{log.read_text()[-3000:]}"
@@ -80,35 +82,22 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             server.wait()
 
 
+def let_everyone_pass(folder: Path) -> Path:
+    """Open the way to a folder of pytest's: as root, PostgreSQL runs as another user."""
+    for path in (folder, *folder.parents):
+        if os.geteuid() == 0 and path != Path(tempfile.gettempdir()) and path.is_relative_to(tempfile.gettempdir()):
+            path.chmod(path.stat().st_mode | 0o011)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real PostgreSQL cluster of its own; the value is ``user@host:port`` of its superuser."""
-    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
-    if not binaries:
-        pytest.skip("PostgreSQL's server programs are not installed")
-    folder, port = tmp_path_factory.mktemp("postgres"), free_port()
-    as_owner: list[str] = []
-    if os.geteuid() == 0:  # the server refuses to run as root
-        as_owner = ["runuser", "-u", "postgres", "--"]
-        for path in (folder, *folder.parents):
-            if path.is_relative_to(Path(tempfile.gettempdir())) and path != Path(tempfile.gettempdir()):
-                path.chmod(path.stat().st_mode | 0o011)
-        shutil.chown(folder, "postgres")
-    cluster = str(folder / "cluster")
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
-
-    def call(program: str, *words: str) -> None:
-        command = [*as_owner, str(binaries[-1] / program), *words]
-        # Output goes to a file: the server would keep a pipe open for as long as it lives.
-        with (folder.parent / "postgres.log").open("ab") as log:
-            subprocess.run(command, check=True, stdout=log, stderr=log, cwd=folder)
-
-    call("initdb", "-D", cluster, "-U", "eyrie", "-A", "trust")
-    call("pg_ctl", "-D", cluster, "-w", "-o", options, "start")
+    """A real PostgreSQL cluster of its own; the value is ``user:password@host:port`` of its superuser."""
     try:
-        yield f"eyrie@127.0.0.1:{port}"
-    finally:
-        call("pg_ctl", "-D", cluster, "-m", "immediate", "stop")
+        with postgres_server(let_everyone_pass(tmp_path_factory.mktemp("postgres")) / "own") as server:
+            yield f"{server.user}:{server.password}@{server.host}:{server.port}"
+    except ConfigError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

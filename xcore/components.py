@@ -8,6 +8,12 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict
 
 
+def title_of(name: str) -> str:
+    """What a form calls a field that has no title of its own: ``n_labels`` is the number of labels."""
+    words = name.replace("_", " ")
+    return f"Number of {words[2:]}" if words.startswith("n ") else words.capitalize()
+
+
 class Component(BaseModel):
     """Base of every exchangeable part (reader, featuriser, grouper, imputer, model) and of every option group.
 
@@ -15,7 +21,9 @@ class Component(BaseModel):
     A subclass that belongs to a family has a ``kind`` literal, by which the family's union finds it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=lambda name, _: title_of(name)
+    )
 
     def options(self) -> dict[str, Any]:
         """All fields as plain JSON values, in a form that names the component's result."""

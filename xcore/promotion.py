@@ -43,7 +43,9 @@ class Promotion(Component):
     confidence: float = Field(
         0.95, ge=0.5, lt=1, description="Share of bootstrap resamples in which it must be better by the margin."
     )
-    n_bootstrap: int = Field(1000, ge=100, le=100_000, description="Resamples of the held-out rows.")
+    n_bootstrap: int = Field(
+        1000, ge=100, le=100_000, title="Bootstrap resamples", description="Resamples of the held-out rows."
+    )
     split: Split = Field("test", description="Held-out split on which the two are compared; dev leaves test untouched.")
     if_not_comparable: Literal["keep", "promote"] = Field(
         "keep", description="What happens where the champion cannot be applied to the new held-out rows."

@@ -164,7 +164,10 @@ def _parts(column: pa.Array) -> tuple[Int64, Any]:
     """Offsets and flat values of lists of any kind; a row without a list is empty."""
     if pa.types.is_fixed_size_list(column.type):
         column = column.cast(pa.list_(column.type.value_type))
-    return list_parts(pa.chunked_array([column]))
+    offsets, values = list_parts(pa.chunked_array([column]))
+    return offsets, np.require(
+        values, requirements="W"
+    )  # models compile their kernels for arrays like those of training
 
 
 def _added_up(matrix: CSR) -> CSR:

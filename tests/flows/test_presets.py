@@ -4,7 +4,11 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
+from flows.params import FlowParams
 from flows.presets import load_params
+from flows.registry import FLOWS
+from tasks.tracking import flatten
+from tests.workplace import ROOT
 from xcore.components import Component
 from xcore.errors import ConfigError
 
@@ -19,7 +23,7 @@ class Wren(Component):
     song: str = "short"
 
 
-class Nest(Component):
+class Nest(FlowParams):
     name: str
     bird: Annotated[Owl | Wren, Field(discriminator="kind")] = Owl()
     eggs: tuple[int, ...] = ()
@@ -78,3 +82,30 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, overrides: list[str], 
 def test_a_missing_preset_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"preset not found: .*nowhere\.yaml"):
         load_params(Nest, tmp_path / "nowhere.yaml")
+
+
+def test_a_preset_of_a_flow_that_takes_more_serves_the_smaller_flow(tmp_path: Path) -> None:
+    class Tree(Nest):
+        height: int = 1
+
+    path = preset(tmp_path, "name: a\nheight: 3\n")
+    assert load_params(Nest, path, written_for=Tree) == Nest(name="a")
+    with pytest.raises(ConfigError, match="height: Extra"):
+        load_params(Nest, path)
+    with pytest.raises(ConfigError, match="height: Extra"):
+        load_params(Nest, path, ["height=2"], written_for=Tree)
+    with pytest.raises(ConfigError, match="hight: Extra"):
+        load_params(Nest, preset(tmp_path, "name: a\nhight: 3\n"), written_for=Tree)
+
+
+def test_the_run_table_shows_what_is_used_and_what_is_unusual() -> None:
+    demo = load_params(
+        FLOWS["retrain"].params, ROOT / "deployments" / "presets" / "demo.yaml", ["promotion.margin=0.1"]
+    )
+    with_imputer = flatten(demo.compared({"dataset", "groups", "imputed", "model"}))
+    assert {"seed", "data.reader.kind", "imputer.kind", "model.kind", "promotion.margin"} <= with_imputer.keys()
+    assert not [name for name in with_imputer if name.startswith(("text.", "evaluation.")) or name == "name"]
+    assert "data.reader.n_train" not in with_imputer, "as usual"
+    plain = flatten(demo.compared({"dataset", "features", "model"}))
+    assert "text.kind" in plain
+    assert not [name for name in plain if name.startswith("imputer.")]

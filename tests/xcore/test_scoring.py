@@ -69,6 +69,16 @@ def test_an_answer_has_ids_names_and_scores_best_first() -> None:
     ]
 
 
+def test_a_model_gets_arrays_like_those_of_training() -> None:
+    """Arrow's arrays are read-only, for which compiled kernels are another type."""
+    batch = pa.record_batch(
+        {"indices": pa.array([[0, 1]], pa.list_(pa.int32())), "values": pa.array([[3.0, 1.0]], pa.list_(pa.float32()))}
+    )
+    X = sparse_scorer().features(batch)
+    assert X.data.flags.writeable
+    assert X.indices.flags.writeable
+
+
 def test_a_threshold_keeps_labels_that_score_at_least_that() -> None:
     answer = sparse_scorer().answer(rows([[0, 1], [2]], [[3.0, 1.0], [2.0]]), Cut(k=4, threshold=2.0))
     assert answer["labels"].to_pylist() == [["id-eagle", "id-heron"], ["id-wren"]]

@@ -32,8 +32,10 @@ class GeneratedReader(Reader):
     row_labels_are_own: ClassVar[bool] = True
     integer_labels: ClassVar[bool] = True
     kind: Literal["generated"] = "generated"
-    n_train: int = Field(8000, ge=1, le=INT32_MAX, description="Rows to train on.")
-    n_test: int = Field(2000, ge=1, le=INT32_MAX, description="Rows to test on, with labels of their own.")
+    n_train: int = Field(8000, ge=1, le=INT32_MAX, title="Train rows", description="Rows to train on.")
+    n_test: int = Field(
+        2000, ge=1, le=INT32_MAX, title="Test rows", description="Rows to test on, with labels of their own."
+    )
     n_labels: int = Field(200, ge=2, le=10_000_000, description="Labels.")
     n_features: int = Field(3000, ge=32, le=10_000_000, description="Words in the vocabulary.")
     labels_per_row: float = Field(2.0, ge=1, le=100, description="Mean number of labels drawn for a row.")

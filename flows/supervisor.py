@@ -1,0 +1,126 @@
+"""Processes that live and end together: started, watched, and stopped with all that they started."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from xcore.errors import EyrieError
+
+SECONDS_TO_START = 600  # a server takes ten; one that ends is noticed at once, so patience costs nothing
+SECONDS_TO_STOP = 10
+SECONDS_TO_WIND_DOWN = 30  # a run hears of it only between two calls of compiled code
+LINES_SHOWN = 15
+
+
+class Supervisor:
+    """Starts processes, each with a log file, and stops them in the opposite order.
+
+    A terminal's Ctrl-C reaches only the supervisor, since every process has a session of its own: so that the stopping
+    has an order, and a worker can still tell its server what became of its runs.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        logs.mkdir(parents=True, exist_ok=True)
+
+    def start(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start a process that is to live as long as the supervisor."""
+        self._processes[name] = self._open(name, words, environment)
+
+    def wait_until_healthy(self, name: str, url: str) -> None:
+        """Return when a server answers; fail when it ends, or says nothing for too long."""
+        limit = time.monotonic() + SECONDS_TO_START
+        while time.monotonic() < limit:
+            self.check()
+            try:
+                urllib.request.urlopen(url, timeout=5).close()
+                return
+            except OSError:
+                time.sleep(0.3)
+        raise EyrieError(f"{name} did not answer at {url} within {SECONDS_TO_START} s{self._last_words(name)}")
+
+    def call(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Run a process to its end."""
+        process = self._open(name, words, environment)
+        try:
+            code = process.wait()
+        except BaseException:
+            end_processes([process.pid])
+            raise
+        if code:
+            raise EyrieError(f"{name} failed with exit code {code}{self._last_words(name)}")
+
+    def check(self) -> None:
+        """Fail if a process has ended by itself."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise EyrieError(
+                    f"{name} stopped by itself with exit code {process.returncode}{self._last_words(name)}"
+                )
+
+    @property
+    def processes(self) -> list[int]:
+        """Ids of the processes."""
+        return [process.pid for process in self._processes.values()]
+
+    def wind_down(self, name: str) -> bool:
+        """Let a worker take no new work, and end what it has under way; True if there was any."""
+        process = self._processes.get(name)
+        if process is None or process.poll() is not None:
+            return False
+        process.send_signal(signal.SIGINT)
+        children = _children(process.pid)
+        end_processes(children, SECONDS_TO_WIND_DOWN)
+        return bool(children)
+
+    def stop(self) -> None:
+        """Stop all, the last one first."""
+        for process in reversed(self._processes.values()):
+            end_processes([process.pid])
+            process.wait()
+        self._processes.clear()
+
+    def _open(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        with self._log(name).open("wb") as log:
+            return subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def _last_words(self, name: str) -> str:
+        lines = self._log(name).read_text(errors="replace").splitlines()[-LINES_SHOWN:]
+        return "\n  ".join([f"; the end of {self._log(name)}:", *lines])
+
+
+def end_processes(pids: Iterable[int], patience: float = SECONDS_TO_STOP) -> None:
+    """Ask processes and their children to end, and kill those that have not after a while."""
+    family = [psutil.Process(member) for pid in pids for member in (pid, *_children(pid)) if psutil.pid_exists(member)]
+    for process in family:
+        _signal(process, signal.SIGTERM)
+    _, stubborn = psutil.wait_procs(family, timeout=patience)
+    for process in stubborn:
+        _signal(process, signal.SIGKILL)
+    psutil.wait_procs(stubborn, timeout=SECONDS_TO_STOP)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,94 @@
+"""How programs find Prefect and MLflow: the services that run in the work folder, or its embedded databases."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tasks import settings
+
+ProcessMark = tuple[int, float]  # an id may be given to another process later; with the time of its start it is unique
+
+SETTINGS = {
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 are too few on a busy machine
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_UI_V2_ENABLED": "false",  # the newer UI asks an outside host
+    "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "xcore,tasks",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # the automation for lost runs counts on it
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+}
+
+
+def use_services() -> None:
+    """Point Prefect and MLflow at the running services or at embedded databases. Call before importing them.
+
+    What the environment says goes first.
+    """
+    settings.home().mkdir(parents=True, exist_ok=True)
+    places = {"PREFECT_HOME": str(settings.home() / "prefect")}
+    for name, value in (running_services() | places | SETTINGS).items():
+        os.environ.setdefault(name, value)
+    os.environ.setdefault("MLFLOW_TRACKING_URI", settings.tracking_uri())
+
+
+def running_services() -> dict[str, str]:
+    """Variables by which programs reach the services of this work folder; none if no services run."""
+    record = _read()
+    reachable: dict[str, str] = record.get("environment", {})
+    return reachable if is_alive(record.get("supervisor")) else {}
+
+
+def leftovers() -> list[int]:
+    """Processes that still run although the supervisor that started them was killed."""
+    record = _read()
+    if is_alive(record.get("supervisor")):
+        return []
+    return [int(mark[0]) for mark in record.get("processes", ()) if is_alive(mark)]
+
+
+def announce(processes: Sequence[int], environment: Mapping[str, str]) -> None:
+    """Say which processes belong to the services that this process supervises, and how to reach them."""
+    marks = [mark_of(pid) for pid in processes]
+    record = {"supervisor": mark_of(os.getpid()), "processes": marks, "environment": dict(environment)}
+    new = _file().with_suffix(".new")
+    new.touch(mode=0o600)  # it may hold a password
+    new.write_text(json.dumps(record))
+    new.replace(_file())
+
+
+def retract() -> None:
+    """Say that there are no services any more."""
+    _file().unlink(missing_ok=True)
+
+
+def mark_of(pid: int) -> ProcessMark | None:
+    """What tells a process from all others; None if it is gone."""
+    try:
+        return pid, psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def is_alive(mark: Sequence[float] | None) -> bool:
+    """Whether the process with this mark still runs."""
+    return mark is not None and mark_of(int(mark[0])) == tuple(mark)
+
+
+def _file() -> Path:
+    return settings.home() / "services.json"
+
+
+def _read() -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads(_file().read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return record
