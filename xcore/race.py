@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from xcore.components import Component, Report
 from xcore.models.negative_sampling import NegativeSampling
+from xcore.models.negative_sampling.model import WITH_TREE
 from xcore.models.negative_sampling.training import Method
 
 CLOCKS = ("seconds", "cpu_seconds")
@@ -45,6 +46,8 @@ class Contender(Component):
         """The model with every combination of the grid's values."""
         points = [dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())]
         fixed = base.options() | {"method": self.method}
+        if self.method not in WITH_TREE:  # their curves are not made again where only the tree differs
+            fixed = {name: value for name, value in fixed.items() if name not in ("tree", "tree_dimensions")}
         return tuple(NegativeSampling.model_validate(fixed | point) for point in points)
 
     def settings_of(self, model: NegativeSampling) -> str:

@@ -8,6 +8,7 @@ from xcore.components import silent
 from xcore.models.negative_sampling import NegativeSampling
 from xcore.plots import draw_race
 from xcore.race import Contender, CurveRecorder, best_of, curves_table, race_table, seconds_to_reach
+from xcore.sampling.sampler import Tree
 
 
 def test_a_grid_is_tried_in_all_combinations_on_top_of_the_common_options() -> None:
@@ -18,6 +19,13 @@ def test_a_grid_is_tried_in_all_combinations_on_top_of_the_common_options() -> N
     assert {model.dimensions for model in models} == {7}
     assert contender.settings_of(models[-1]) == "learning_rate 0.3, regulariser 0.01"
     assert Contender(method="uniform").candidates(NegativeSampling())[0].method == "uniform"
+
+
+def test_only_methods_with_a_tree_are_raced_anew_when_the_tree_changes() -> None:
+    plain, other = NegativeSampling(), NegativeSampling(tree=Tree(strength=10.0), tree_dimensions=8)
+    for method, is_same in (("adversarial", False), ("nce", False), ("uniform", True), ("softmax", True)):
+        contender = Contender(method=method)
+        assert (contender.candidates(plain) == contender.candidates(other)) is is_same
 
 
 @pytest.mark.parametrize(
