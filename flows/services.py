@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock, Timeout
@@ -196,7 +197,9 @@ class _Plan:
         origins = [f"http://{name}" for name in self._names(self.prefect_port)]
         closed = {
             "PREFECT_SERVER_DATABASE_CONNECTION_URL": self.databases.prefect,
+            "PREFECT_SERVER_DATABASE_TIMEOUT": "60",  # 10 are too few on a busy machine: pages get "unavailable"
             "PREFECT_SERVER_UI_API_URL": f"{origins[0]}/api",
+            "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(_one_ui(settings.home() / "prefect" / "ui")),
             "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(origins),
             "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
         }
@@ -215,6 +218,18 @@ class _Plan:
         if self.options.auth:
             known |= _mlflow_login(self.options.auth)
         return {**_without(os.environ, "MLFLOW_TRACKING_URI"), **known}
+
+
+def _one_ui(folder: Path) -> Path:
+    """A folder for the pages of Prefect's first UI only. The second asks an outside host, and the first links to it.
+
+    No setting leaves the second out. A link to nowhere in the place of its pages does: the server cannot copy them
+    there, says so in its log, and serves without them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "v2").is_symlink():
+        (folder / "v2").symlink_to("left-out-on-purpose")
+    return folder
 
 
 def _mlflow_login(auth: str) -> dict[str, str]:
@@ -261,7 +276,7 @@ def _start(plan: _Plan, supervisor: Supervisor) -> None:
     supervisor.wait_until_healthy("mlflow", f"{plan.mlflow}/health")
     announce(supervisor.processes, plan.client_environment())
     print(f"Prefect  {plan.prefect}/deployments")
-    print(f"MLflow   {plan.mlflow}/?workflowType=machine_learning")
+    print(f"MLflow   {plan.mlflow}/#/experiments?workflowType=machine_learning")
     print("Ctrl-C stops everything.", flush=True)
 
 

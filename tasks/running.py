@@ -8,7 +8,12 @@ from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from prefect import runtime, task
-from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.exceptions import CrashedRun
@@ -17,8 +22,9 @@ from prefect.tasks import Task
 
 from tasks import settings
 from tasks.race import race_rows
+from tasks.reports import report_key, result_markdown
 from tasks.study import study_rows
-from tasks.tracking import TrackedRun
+from tasks.tracking import TrackedRun, against_truth
 from xcore.artifacts import Artifact, KeptArtifact, Made, Manifest, Recipe
 from xcore.data.dataset import Dataset
 
@@ -122,7 +128,9 @@ def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]
         raise
     if not run.is_finished:
         run.end("FINISHED")
-    return _summary(result, run, cached)
+    summary = _summary(result, run, cached)
+    create_markdown_artifact(result_markdown(summary), key=report_key(params.name), description=f"Result of {flow}")
+    return summary
 
 
 def add_to_result(step: Recipe, result: Recipe, params: FlowParams) -> bool:
@@ -216,10 +224,10 @@ def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dic
         "metrics": measured.get("metrics", {}),
         "intervals": measured.get("intervals", {}),
         "imputation": {
-            name.removeprefix("truth_"): value
+            name: value
             for manifest in manifests
-            for name, value in manifest.counts.items()
-            if name.startswith("truth_") and result.kind == "evaluation"
+            for name, value in against_truth(manifest).items()
+            if result.kind == "evaluation"
         },
         "study": study_rows(directory) if result.kind == "study" else [],
         "race": race_rows(directory) if result.kind == "race" else [],

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from tasks import settings
+from tasks.views import experiment_tags
 from xcore.artifacts import Artifact, Manifest
 from xcore.artifacts.manifest import library_versions
 from xcore.plots import draw_curves, draw_deciles, draw_race, draw_simulation, draw_study
@@ -122,6 +123,8 @@ class TrackedRun:
         """What people look at in an artifact: metrics, tables and plots, by its kind."""
         if artifact.ref.kind == "evaluation":
             self._log_evaluation(artifact)
+        elif artifact.ref.kind == "imputed":
+            self._client.log_batch(self.id, metrics=_metrics(against_truth(artifact.manifest, "imputed/"), 0))
         elif artifact.ref.kind == "comparison":
             self._log_comparison(artifact)
         elif artifact.ref.kind == "curve":
@@ -141,7 +144,7 @@ class TrackedRun:
 
     def _log_evaluation(self, evaluation: Artifact) -> None:
         summary = json.loads((evaluation.directory / "metrics.json").read_text())
-        named = {f"{summary['split']}/{name}": value for name, value in summary["metrics"].items()}
+        named = {f"{summary['split']}/{name}": value for name, value in summary["metrics"].items() if _is_shown(name)}
         self._client.log_batch(self.id, metrics=_metrics(named, 0))
         self._log_files(evaluation, sorted(evaluation.manifest.files), "evaluation")
         self.log_curves()
@@ -255,7 +258,7 @@ def experiment_id(client: MlflowClient, name: str) -> str:
         remote = settings.tracking_uri().startswith("http")
         location = None if remote else (settings.home() / "mlflow-files" / name).as_uri()
         try:
-            return str(client.create_experiment(name, artifact_location=location))
+            return str(client.create_experiment(name, artifact_location=location, tags=experiment_tags()))
         except MlflowException:  # another process made it meanwhile
             known = client.get_experiment_by_name(name)
             if known is None:
@@ -263,8 +266,24 @@ def experiment_id(client: MlflowClient, name: str) -> str:
     return str(known.experiment_id)
 
 
+def against_truth(manifest: Manifest, prefix: str = "") -> dict[str, float]:
+    """How good imputed labels are, where the true ones are known."""
+    counts = manifest.counts.items()
+    return {prefix + name.removeprefix("truth_"): float(value) for name, value in counts if name.startswith("truth_")}
+
+
+def _is_shown(metric: str) -> bool:
+    """Of head, torso and tail only the recall: a chart for each metric of each third would bury the rest."""
+    return "/" not in metric or "/recall" in metric
+
+
 def _metrics(values: Mapping[str, float], step: int) -> list[Any]:
     from mlflow.entities import Metric
 
     stamp = int(time.time() * 1000)
-    return [Metric(name, float(value), stamp, step) for name, value in values.items() if math.isfinite(value)]
+    return [Metric(name, _readable(value), stamp, step) for name, value in values.items() if math.isfinite(value)]
+
+
+def _readable(value: float) -> float:
+    """Six digits, which is what a column of MLflow's table shows; all of them are in the logged files."""
+    return float(value) if float(value).is_integer() else float(f"{value:.6g}")
