@@ -127,12 +127,10 @@ def _race_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         "method", "settings", "accuracy, %", "log-likelihood", "s", "CPU s", title="Race", title_justify="left"
     )
     table.add_column("at its final accuracy after, CPU s")
-    table.add_column(f"{leader} there after, CPU s")
+    table.add_column(f"{leader} there after, CPU s (times sooner)")
     for row in rows:
         sooner = (
-            "never"
-            if row["leader_seconds"] is None
-            else f"{row['leader_seconds']:.1f} ({row['times_sooner']:.1f}x sooner)"
+            "never" if row["leader_seconds"] is None else f"{row['leader_seconds']:.1f} ({row['times_sooner']:.1f}x)"
         )
         numbers = (
             f"{100 * row['accuracy']:.2f}",
