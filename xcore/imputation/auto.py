@@ -14,7 +14,7 @@ from xcore.imputation.base import Imputed, Imputer
 from xcore.imputation.baseline import Baseline
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
-from xcore.imputation.heldout import HeldOutGroups
+from xcore.imputation.heldout import Explained, HeldOutGroups
 from xcore.matrices import CSR, binary_csr
 
 log = logging.getLogger(__name__)
@@ -25,9 +25,10 @@ _MOST_BASELINE_POSITIVES = 50_000_000
 class Auto(Imputer):
     """Try every imputer and its main settings on a part of the groups, and use the one that explains the rest best.
 
-    The measure is `HeldOutGroups`; a simpler imputer, earlier in the list, wins a tie. Where no group has more than one
-    member there is nothing to choose, and the baseline is used. Trials are made on a random part of the groups, so that
-    choosing costs a bounded number of rows for each candidate, whatever the size of the data.
+    The measure is `HeldOutGroups`. Few groups make it noisy: `disaggregate`, which won wherever we could look at the
+    truth, is used unless another is better by more than two standard errors of the difference. Where no group has more
+    than one member there is nothing to choose, and the baseline is used. Trials are made on a random part of the
+    groups, so that choosing costs a bounded number of rows for each candidate, whatever the size of the data.
     """
 
     kind: Literal["auto"] = "auto"
@@ -43,21 +44,21 @@ class Auto(Imputer):
             return Imputed(only.Y, {"reason": "no group has more than one member: nothing to choose"})
         trial_X, trial_groups = _part(X, groups, np.random.default_rng(seed), self.trial_rows)
         held_out = HeldOutGroups(trial_X, trial_groups, np.random.default_rng(seed), self.share, self.most_rows)
-        agreements, trials = [], []
+        found = []
         for step, candidate in enumerate(candidates):
-            quality = held_out.quality(candidate, np.random.default_rng(seed))
-            agreements.append(quality["group_agreement"])
-            trials.append({"imputer": candidate.options(), **quality})
-            report(step + 1, len(candidates) + 1, quality)
-        best = int(np.argmax(agreements))
-        reason = _reason(candidates, agreements, best)
+            found.append(held_out.explained(candidate, np.random.default_rng(seed)))
+            report(step + 1, len(candidates) + 1, found[-1].quality())
+        qualities = [explained.quality() for explained in found]
+        best = _choice(found)
+        reason = _reason(candidates, [quality["group_agreement"] for quality in qualities], best)
         log.info(reason)
         chosen = candidates[best].impute(X, groups, np.random.default_rng(seed), silent)
         report(len(candidates) + 1, len(candidates) + 1)
+        trials = [{"imputer": tried.options(), **quality} for tried, quality in zip(candidates, qualities, strict=True)]
         return Imputed(chosen.Y, {"reason": reason, "trials": trials, "chosen": chosen.details})
 
     def _candidates(self, groups: Groups) -> list[Imputer]:
-        """From the simplest to the dearest."""
+        """From the simplest to the one that is used unless another is surely better."""
         if bool((groups.sizes <= 1).all()):
             return [Baseline()]
         n_baseline = int((groups.sizes * np.diff(groups.labels.indptr)).sum())
@@ -73,6 +74,12 @@ class Auto(Imputer):
             Disaggregate(penalty=10),
             Disaggregate(),
         ]
+
+
+def _choice(found: list[Explained]) -> int:
+    """The best of those that are surely better than the last, or else the last."""
+    better = [place for place, explained in enumerate(found) if explained.surely_better(found[-1])]
+    return max(better, key=lambda place: found[place].both.sum(), default=len(found) - 1)
 
 
 def _part(X: CSR, groups: Groups, rng: np.random.Generator, most_rows: int) -> tuple[CSR, Groups]:
@@ -93,6 +100,7 @@ def _reason(candidates: list[Imputer], agreements: list[float], best: int) -> st
     ranked = sorted(zip(agreements, candidates, strict=True), key=lambda trial: -trial[0])
     scores = "; ".join(f"{label_of(candidate)} {agreement:.3f}" for agreement, candidate in ranked)
     return (
-        f"chose {label_of(candidates[best])} of {len(candidates)} imputers: trained on its labels, a ridge regression "
-        f"reproduces the largest share of the label counts of held-out groups ({scores})"
+        f"chose {label_of(candidates[best])} of {len(candidates)} imputers by the share of the label counts of "
+        f"held-out groups that a ridge regression on its labels reproduces ({scores}); {label_of(candidates[-1])} stands "
+        "unless another is better by two standard errors"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,10 +13,35 @@ from xcore.grouping import Groups
 from xcore.imputation.base import Imputed, Imputer
 from xcore.imputation.ridge import RidgeSystem, ridge_system
 from xcore.kernels import over_blocks, single_threaded_blas
-from xcore.matrices import CSR, Int64, TopK, csr, normalise_rows, topk_of_dense
+from xcore.matrices import CSR, Float64, Int64, TopK, csr, normalise_rows, topk_of_dense
 
 _BLOCK_FLOATS = 16_000_000
 _MOST_LABELS_A_ROW = 50
+
+
+class Explained(NamedTuple):
+    """Label counts of held-out groups; with set merge, counts are cut to 1 on both sides.
+
+    Attributes
+    ----------
+    both : float64 (groups,)
+        Counts that predictions and truth share in each group, ``sum min(predicted, true)``.
+    n_true, n_predicted : counts of all groups.
+    """
+
+    both: Float64
+    n_true: float
+    n_predicted: float
+
+    def quality(self) -> dict[str, float]:
+        """The shared counts as a share of the true ones, and of the predicted ones."""
+        shared = float(self.both.sum())
+        return {"group_agreement": shared / max(self.n_true, 1), "group_precision": shared / max(self.n_predicted, 1)}
+
+    def surely_better(self, other: Explained) -> bool:
+        """Does this explain more, by over two standard errors of the difference of groups?"""
+        gain = self.both - other.both
+        return bool(gain.sum() > 2 * np.sqrt(np.sum(gain**2)))
 
 
 class HeldOutGroups:
@@ -47,15 +74,8 @@ class HeldOutGroups:
         system = ridge_system(normalise_rows(X), counted, penalty, max_joint=6000)
         self._judge = Judge(system, self._rows)
 
-    def quality(self, imputer: Imputer, rng: np.random.Generator) -> dict[str, float]:
-        """Impute without the held-out groups, train on the result, and predict the held-out groups' labels.
-
-        Returns
-        -------
-        group_agreement : share of the held-out label counts that the predictions reproduce,
-            ``sum min(predicted, true) / sum true``; with set merge, counts are cut to 1 on both sides.
-        group_precision : the same as a share of the predicted counts.
-        """
+    def explained(self, imputer: Imputer, rng: np.random.Generator) -> Explained:
+        """Impute without the held-out groups, train on the result, and predict the held-out groups' labels."""
         imputed = imputer.impute(self._X, self._seen, rng, silent)
         k = _labels_a_row(self._left)
         predicted = self._judge.predict(imputed, int(k.max(initial=1)))
@@ -125,7 +145,7 @@ def _merged(parts: list[TopK], labels: list[Int64], n_rows: int, k: int) -> TopK
     return TopK(np.take_along_axis(all_labels, np.maximum(top.labels, 0), axis=1).astype(np.int32), top.scores)
 
 
-def _agreement(left: Groups, rows: Int64, predicted: TopK, k: Int64) -> dict[str, float]:
+def _agreement(left: Groups, rows: Int64, predicted: TopK, k: Int64) -> Explained:
     """Overlap of predicted and true label counts of the left-out groups."""
     group = np.repeat(np.arange(left.n_groups), left.sizes)
     place = np.searchsorted(rows, left.members.indices)
@@ -138,8 +158,6 @@ def _agreement(left: Groups, rows: Int64, predicted: TopK, k: Int64) -> dict[str
     if left.merge == "set":
         counts = np.minimum(counts, 1)
     at = np.minimum(np.searchsorted(true_keys, names), len(true_keys) - 1)
-    both = np.where(true_keys[at] == names, np.minimum(true_counts[at], counts), 0).sum()
-    return {
-        "group_agreement": float(both / max(true_counts.sum(), 1)),
-        "group_precision": float(both / max(counts.sum(), 1)),
-    }
+    shared = np.where(true_keys[at] == names, np.minimum(true_counts[at], counts), 0)
+    both: Float64 = np.bincount(names // left.n_labels, shared, left.n_groups).astype(np.float64)
+    return Explained(both, float(true_counts.sum()), float(counts.sum()))

@@ -110,9 +110,11 @@ def test_held_out_groups_rank_imputers_as_the_truth_does() -> None:
     X, Y = documents()
     groups = RandomGroups(size=20).group(X, Y, np.random.default_rng(0))
     held_out = HeldOutGroups(X, groups, np.random.default_rng(0), share=0.3)
-    plain, ours = (held_out.quality(i, np.random.default_rng(0)) for i in (Eagle(iterations=0), Disaggregate()))
-    assert ours["group_agreement"] > plain["group_agreement"] + 0.05
-    assert 0 < ours["group_precision"] <= 1
+    plain, ours = (held_out.explained(i, np.random.default_rng(0)) for i in (Eagle(iterations=0), Disaggregate()))
+    assert ours.quality()["group_agreement"] > plain.quality()["group_agreement"] + 0.05
+    assert 0 < ours.quality()["group_precision"] <= 1
+    assert ours.surely_better(plain)
+    assert not plain.surely_better(ours)
 
 
 def test_auto_chooses_by_held_out_groups_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
