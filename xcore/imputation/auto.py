@@ -101,6 +101,6 @@ def _reason(candidates: list[Imputer], agreements: list[float], best: int) -> st
     scores = "; ".join(f"{label_of(candidate)} {agreement:.3f}" for agreement, candidate in ranked)
     return (
         f"chose {label_of(candidates[best])} of {len(candidates)} imputers by the share of the label counts of "
-        f"held-out groups that a ridge regression on its labels reproduces ({scores}); {label_of(candidates[-1])} stands "
-        "unless another is better by two standard errors"
+        f"held-out groups that a ridge regression on its labels reproduces ({scores}); {label_of(candidates[-1])} "
+        "stands unless another is better by two standard errors"
     )
