@@ -25,7 +25,7 @@ BAR_CHARTS = {
     "Quality": ("test/precision_at_1", "test/precision_at_5", "test/psp_at_5", "test/tail/recall_at_5"),
     "Cost": ("seconds/imputed", "seconds/model"),
 }
-PARALLEL = "Options, quality and cost side by side"
+PARALLEL = "Side by side"
 PARALLEL_PARAMS = ("model.kind", "imputer.kind")
 PARALLEL_METRICS = ("test/precision_at_1", "test/precision_at_5", "test/psp_at_5", "seconds/model")
 
