@@ -21,7 +21,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e")]
 
 SMALL = {"kind": "generated", "n_train": 800, "n_test": 200, "n_labels": 40, "group_size": 4}
 TALL = WINDOW | {"height": 3000}
-STEPS = ("ingest-dataset", "group-rows", "impute-labels", "fit-model", "predict-labels", "evaluate-predictions")
+STEPS = (
+    *("ingest-dataset", "embed-rows", "group-rows", "impute-labels", "project-vectors", "fit-sampler"),
+    *("fit-sampled-model", "predict-labels", "evaluate-predictions"),
+)
 Run = dict[str, Any]
 
 
@@ -150,7 +153,7 @@ def test_runs_are_compared_in_a_table_in_charts_and_in_parallel_coordinates(
     cells.nth(2).wait_for()
     assert all(0 < float(text) < 1 for text in cells.all_inner_texts())
     kinds = page.locator(".ag-center-cols-container [col-id='params.`model.kind`']").all_inner_texts()
-    assert kinds == ["ova", "parabel", "parabel"]
+    assert kinds == ["ova", "parabel", "negative-sampling"]
     page.screenshot(path=pictures / "mlflow-table.png", animations="disabled")
 
     page.locator("label").filter(has=page.locator("input[value=CHART]")).click()
@@ -198,11 +201,11 @@ def test_the_report_of_a_run_opens_in_mlflow_and_asks_nothing_of_any_network(
     opened, asked = context.new_page(), []
     opened.on("request", lambda request: asked.append(request.url))
     opened.goto(alone.as_uri())
+    opened.screenshot(path=pictures / "report.png", animations="disabled")
     opened.get_by_role("link", name="Lineage").click()
     opened.get_by_role("heading", name="Lineage").wait_for()
     assert {address.partition("#")[0] for address in asked if not address.startswith("data:")} == {alone.as_uri()}
     assert outside == []
-    opened.screenshot(path=pictures / "report.png", animations="disabled")
     context.close()
 
 
