@@ -30,10 +30,19 @@ Run = dict[str, Any]
 
 def open_form(page: Page, stack: Stack, deployment: str) -> None:
     """From the list of deployments to the form of a custom run, click by click."""
-    page.goto(f"{stack.prefect}/deployments")
-    page.get_by_placeholder("Search deployments").fill(deployment)
-    page.get_by_role("link", name=deployment, exact=True).click()
-    page.get_by_role("button", name="Run", exact=True).click()
+    from playwright.sync_api import TimeoutError as TooLong
+
+    start = page.get_by_role("button", name="Run", exact=True)
+    for _ in range(5):  # a list that is being drawn anew may swallow a click: a person would click again
+        page.goto(f"{stack.prefect}/deployments")
+        page.get_by_placeholder("Search deployments").fill(deployment)
+        page.get_by_role("link", name=deployment, exact=True).click()
+        try:
+            start.wait_for(timeout=30_000)
+        except TooLong:
+            continue
+        break
+    start.click()
     page.get_by_text("Custom run").click()
     page.get_by_role("button", name="Submit").wait_for()
 
