@@ -34,6 +34,12 @@ def unit(key: np.uint64, number: int) -> float:
 
 
 @numba.njit(cache=True, nogil=True)
+def skipped(key: np.uint64, n: int) -> np.uint64:
+    """The key whose number 0 is number n of the given one."""
+    return key + _STEP * np.uint64(n)
+
+
+@numba.njit(cache=True, nogil=True)
 def keys_of(seed: np.uint64, stream: int, numbers: npt.NDArray[np.int64]) -> Keys:
     """A key for each of `numbers` in one of many streams of a seed."""
     keys, own = np.empty(len(numbers), np.uint64), hashed(seed, stream)

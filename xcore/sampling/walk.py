@@ -19,9 +19,9 @@ import numpy as np
 
 from xcore.lanes import LANES, dot, prefetch
 from xcore.matrices import NO_LABEL, Float32, Float64, Int32, Int64
-from xcore.sampling.draws import Keys, unit
+from xcore.sampling.draws import Keys, skipped, unit
 
-WALKERS = 128  # walks that go down together
+WALKERS = 256  # walks that go down together
 LEVELS = 64  # more than any tree has: draw j of level t is number LEVELS j + t of its key
 
 
@@ -76,6 +76,46 @@ def _logit(flat: _Flat, node: int, row: int) -> np.float32:
     return logit
 
 
+class _Walkers(NamedTuple):
+    """Walks that go down together; of each its row, its random numbers, and where it stands."""
+
+    rows: Int64
+    keys: Keys
+    places: Int64
+    far: Float64
+    products: Float64
+    z: Float32
+    chances: Float64
+
+
+@numba.njit(cache=True, nogil=True)
+def _walkers(n: int) -> _Walkers:
+    whole, real = np.empty((2, n), np.int64), np.empty((3, n))
+    return _Walkers(whole[0], np.empty(n, np.uint64), whole[1], real[0], real[1], np.empty(n, np.float32), real[2])
+
+
+@numba.njit(cache=True, nogil=True)
+def _gather(walkers: _Walkers, first: int, last: int, m: int, keys: Keys) -> None:
+    """Put m walkers at the root for each row from `first` to `last`."""
+    for row in range(first, last):
+        for j in range(m):
+            i = (row - first) * m + j
+            walkers.rows[i], walkers.keys[i] = row, skipped(keys[row], LEVELS * j)
+            walkers.places[i], walkers.far[i], walkers.products[i] = 1, 0.0, 1.0
+
+
+@numba.njit(cache=True, nogil=True)
+def _look(flat: _Flat, walkers: _Walkers, begin: int, end: int, level: int, others: Int64) -> None:
+    """Logits and random numbers for walkers `begin` to `end`; meanwhile the nodes of others are asked for."""
+    for i in range(begin, end):
+        walkers.z[i] = _logit(flat, walkers.places[i], walkers.rows[i])
+        walkers.chances[i] = unit(walkers.keys[i], level)
+        if i - begin < len(others):
+            for f in range(0, flat.k, LANES):
+                prefetch(flat.weights, others[i - begin] * flat.k + f)
+            prefetch(flat.biases, others[i - begin])
+
+
 @numba.njit(cache=True, nogil=True)
 def _turn(z: Float32, chances: Float64, places: Int64, far: Float64, products: Float64) -> None:
     """Move walkers from nodes with logits z to a child: a loop without calls or jumps, which becomes vector code."""
@@ -88,39 +128,31 @@ def _turn(z: Float32, chances: Float64, places: Int64, far: Float64, products: F
 
 
 @numba.njit(cache=True, nogil=True)
-def _fetch(flat: _Flat, places: Int64) -> None:
-    """Ask for the nodes where walkers are, so that they arrive while others take their steps."""
-    for place in places:
-        for f in range(0, flat.k, LANES):
-            prefetch(flat.weights, place * flat.k + f)
-        prefetch(flat.biases, place)
-
-
-@numba.njit(cache=True, nogil=True)
 def draw_labels(nodes: Nodes, X: Float32, keys: Keys, labels: Int32, log_probs: Float32) -> None:
-    """Fill `labels` and `log_probs` (n, m) with m independent draws a row. Cost O(n m k depth)."""
+    """Fill `labels` and `log_probs` (n, m) with m independent draws a row. Cost O(n m k depth).
+
+    Walkers go in two crews: while one takes its step, the nodes of the other are on their way from memory.
+    """
     n, m = labels.shape
     group, flat = max(1, WALKERS // max(m, 1)), _flat(nodes, X)
-    all_places, all_far, all_products = np.empty(group * m, np.int64), np.empty(group * m), np.empty(group * m)
-    all_z, all_chances = np.empty(group * m, np.float32), np.empty(group * m)
+    walkers = _walkers(group * m)
     for first in range(0, n, group):
         last = min(first + group, n)
         n_walks = (last - first) * m
-        z, chances, places = all_z[:n_walks], all_chances[:n_walks], all_places[:n_walks]
-        far, products = all_far[:n_walks], all_products[:n_walks]
-        places[:], far[:], products[:] = 1, 0.0, 1.0
+        _gather(walkers, first, last, m, keys)
         for level in range(nodes.depth):
-            for row in range(first, last):
-                for j in range(m):
-                    i = (row - first) * m + j
-                    z[i] = _logit(flat, places[i], row)
-                    chances[i] = unit(keys[row], LEVELS * j + level)
-            _turn(z, chances, places, far, products)
-            if level + 1 < nodes.depth:
-                _fetch(flat, places)
+            for begin, end, others in (
+                (0, n_walks // 2, walkers.places[n_walks // 2 : n_walks]),
+                (n_walks // 2, n_walks, walkers.places[: n_walks // 2]),
+            ):
+                _look(flat, walkers, begin, end, level, others)
+                _turn(
+                    walkers.z[begin:end], walkers.chances[begin:end], walkers.places[begin:end],
+                    walkers.far[begin:end], walkers.products[begin:end],
+                )  # fmt: skip
         for i in range(n_walks):
-            labels[first + i // m, i % m] = nodes.leaves[places[i] - (1 << nodes.depth)]
-            log_probs[first + i // m, i % m] = -far[i] - np.log(products[i])
+            labels[first + i // m, i % m] = nodes.leaves[walkers.places[i] - (1 << nodes.depth)]
+            log_probs[first + i // m, i % m] = -walkers.far[i] - np.log(walkers.products[i])
 
 
 @numba.njit(cache=True, nogil=True)

@@ -134,7 +134,7 @@ def test_support_vector_machines_are_a_label_tree_of_one_level() -> None:
     rows = random_data(n=300, seed=1).X
     found, expected = flat.predict_topk(rows, 17), tree.predict_topk(rows, 17)
     np.testing.assert_array_equal(found.labels, expected.labels)
-    np.testing.assert_allclose(1 / (1 + np.exp(-tree.sharpness * found.scores)), expected.scores, rtol=1e-5)
+    np.testing.assert_allclose(1 / (1 + np.exp(-tree.sharpness[1] * found.scores)), expected.scores, rtol=1e-5)
 
 
 def test_too_many_features_are_refused_with_the_way_out() -> None:

@@ -24,7 +24,7 @@ def search_forest(
     chunks: Chunks,
     n_trees: int,
     beam: int,
-    sharpness: float,
+    sharpness: tuple[float, float],
 ) -> tuple[Int32, Float32]:
     """Follow the `beam` best nodes of each level down every tree.
 
@@ -34,8 +34,9 @@ def search_forest(
         Columns ascend within a row.
     levels, first_children : int64
         `Shape.level_starts` and `Shape.child_starts`.
-    sharpness : float
-        A child with margin ``m`` takes the share ``sigmoid(sharpness * m)`` of its parent's score.
+    sharpness : (float, float)
+        A child with margin ``m`` takes the share ``sigmoid(s * m)`` of its parent's score, where s is the first number
+        for a branch and the second for a label.
 
     Returns
     -------
@@ -61,7 +62,7 @@ def _search_tree(
     chunks: Chunks,
     tree: int,
     beam: int,
-    sharpness: float,
+    sharpness: tuple[float, float],
 ) -> tuple[Int32, Float32]:
     nodes, scores = np.zeros((len(rows.indptr) - 1, 1), np.int32), np.zeros((len(rows.indptr) - 1, 1), np.float32)
     table = np.empty(0, np.int32)
@@ -76,10 +77,11 @@ def _search_tree(
                 at, first = tree * levels[-1] + node, tree * first_children[-1] + first_children[node]
                 n_children = first_children[node + 1] - first_children[node]
                 table = _add_margins(rows, d, pairs_here, held, chunks, at, first, n_children, table, found)
+        steepness = sharpness[1] if high == levels[-1] else sharpness[0]
         for row in range(len(nodes)):
             for slot in range(held):
                 for c in range(width):
-                    found[row, slot, c] = scores[row, slot] + _log_sigmoid(sharpness * found[row, slot, c])
+                    found[row, slot, c] = scores[row, slot] + _log_sigmoid(steepness * found[row, slot, c])
         if high == levels[-1]:
             break
         nodes, scores = _narrow(nodes, found, low, high, min(beam, held * width))
