@@ -21,10 +21,11 @@ from xcore.matrices import CSR, Float32, Float64, Int64, normalise_rows
 _BLOCK_FLOATS = 16_000_000
 _SHARPNESS = 2.2
 _FLOOR = 0.05
+_LEAST = _SHARPNESS * np.log(_FLOOR)
 _SETTLED = 0.05
 _FEW_CARRIERS = 5
 _FEW_GROUPS = 1024
-_FAR = 20.0  # carriers that may move before a label is solved again
+_ERROR = 0.0075  # of a score, which sketched changes may cause
 _STILL = 1e-3  # a change of a chance that sketches need not follow yet
 _OUT = 0.1  # of its first share: a candidate whose chance falls below is out for good
 
@@ -37,9 +38,9 @@ class Disaggregate(Imputer):
     1. Ridge regression of all labels on the features, ``W = (X'X + mu I)^-1 X'Q``, where Q holds the chances q that a
        row carries a label: 0 in all groups without it, so that negative groups speak too. One factorisation serves
        all labels and rounds. At first all members of a pair have the same chance: where groups are few, one solution
-       a group serves all labels (`first_scores`). Later a label is solved again when its chances have moved by more
-       than 20 carriers since it was; smaller changes, and labels of at most 5 carriers, are followed by sketches of
-       the rows (`sketch_rows`), which cost no solve.
+       a group serves all labels (`first_scores`). Later a label is solved again when its chances have moved so far
+       that `sketch_rows` would put scores off (`_reach`); smaller changes, and labels of at most 5 carriers, are
+       followed by these sketches, which cost no solve.
     2. Within each (group, label) pair, new q from the scores s that the members would get from a regression without
        their group (`LeftOut`; else a group of similar members confirms whatever it was given first). The odds of a
        member are ``max(s / s_k, 0.05)^2.2``, s_k the mean score of the label's carriers, conditioned exactly on the
@@ -70,7 +71,7 @@ class Disaggregate(Imputer):
         sketch = sketch_rows(system)
         folds = left_out(system.rest, sketch, groups)
         overlap = bool((np.bincount(groups.members.indices) > 1).any())
-        question = _Question(pairs, pairs.candidates(), sketch, folds, known, overlap)
+        question = _Question(pairs, pairs.candidates(), sketch, folds, known, overlap, _reach(system, sketch))
         state = _State.of(np.repeat(_first_shares(pairs, groups), pairs.size).astype(np.float32))
         chance, blocks = state.chance, _blocks(system, pairs, question.start, state.chance)
         done = 0
@@ -101,7 +102,7 @@ class Disaggregate(Imputer):
         drifted = np.full(len(active), 0.0 if begun or block.sketched else np.inf)
         for turn in range(self.rounds):
             if turn or not begun:
-                far = (drifted > _FAR) & (not block.sketched)
+                far = (drifted > question.reach) & (not block.sketched)
                 drift[far], drifted[far] = 0.0, 0.0
                 _regress(system, question, active[far], state)
                 _follow(question, active, state, drift)
@@ -134,7 +135,8 @@ class _State(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """Who carries what: the pairs, where the candidates of each start, and how scores are made without the own fold."""
+    """Who carries what: the pairs, where the candidates of each start, how scores are made without the own fold, and
+    how far chances may move before sketches do not suffice."""
 
     pairs: Pairs
     start: Int64
@@ -142,6 +144,7 @@ class _Question(NamedTuple):
     folds: LeftOut
     known: bool
     overlap: bool
+    reach: float
 
 
 class _Block(NamedTuple):
@@ -164,6 +167,18 @@ def _blocks(system: RidgeSystem, pairs: Pairs, start: Int64, chance: Float32) ->
         *(_Block(many[first : first + width], False) for first in range(0, len(many), width)),
         *(_Block(rare[first : first + 16], True) for first in range(0, len(rare), 16)),
     ]
+
+
+def _reach(system: RidgeSystem, sketch: Float32) -> float:
+    """Chances that may move before sketches put a score off by more than 0.0075.
+
+    Changes that add up to c put it off by about ``|z|^2 sqrt(c / r)``, z of r numbers the sketch of a row.
+    """
+    n, r = sketch.shape
+    if system.n_joint <= r:
+        return float("inf")
+    squared_length = float(np.einsum("ij,ij->i", sketch, sketch).sum(dtype=np.float64)) / max(n, 1)
+    return float(r * (_ERROR / max(squared_length, 1e-6)) ** 2)
 
 
 def _first_shares(pairs: Pairs, groups: Groups) -> Float64:
@@ -193,7 +208,7 @@ def _sum_targets(X: JointRows, question: _Question, labels: Int64, state: _State
     """``sums[k] = sum_i q_ik x_i`` over the candidates of each label, x_i by its joint features."""
     pairs, start = question.pairs, question.start
     for k in range(len(labels)):
-        first_pair, end_pair = pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
+        own, first_pair, end_pair = sums[k], pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
         state.targets[start[first_pair] : start[end_pair]] = _targets(question, labels[k], state.chance)
         for pair in range(first_pair, end_pair):
             for i in range(pairs.size[pair]):
@@ -201,7 +216,7 @@ def _sum_targets(X: JointRows, question: _Question, labels: Int64, state: _State
                 if q > 0:
                     row = pairs.members[pairs.first[pair] + i]
                     for entry in range(X.indptr[row], X.indptr[row + 1]):
-                        sums[k, X.indices[entry]] += q * X.data[entry]
+                        own[X.indices[entry]] += q * X.data[entry]
 
 
 @numba.njit(cache=True, nogil=True, fastmath=True)  # sums in the order that the processor likes, always the same
@@ -369,9 +384,9 @@ def _leave_out(question: _Question, pair: int, chance: Float32, scores: Float32)
                 excess[i - fold] = scores[i] - chance[i]
         for i in range(fold, end):
             if chance[i] > 0:
-                total = np.float32(0.0)
+                total, own = np.float32(0.0), folds.matrices[place : place + len(excess)]
                 for j in range(len(excess)):
-                    total += folds.matrices[place + j] * excess[j]
+                    total += own[j] * excess[j]
                 scores[i] = chance[i] + total
             place += len(excess)
 
@@ -404,7 +419,8 @@ def _condition(question: _Question, pair: int, scores: Float32, scale: np.float6
     within = np.flatnonzero(chance > 0)
     log_odds, posterior = np.empty(len(within)), np.empty(len(within))
     for i in range(len(within)):
-        log_odds[i] = _SHARPNESS * np.log(max(scores[within[i]] / scale, _FLOOR))
+        ratio = scores[within[i]] / scale
+        log_odds[i] = _SHARPNESS * np.log(ratio) if ratio > _FLOOR else _LEAST
     if question.known:
         given_count(log_odds, carriers, posterior)
     else:
@@ -420,8 +436,10 @@ def _condition(question: _Question, pair: int, scores: Float32, scale: np.float6
 
 def _best_members(pairs: Pairs, start: Int64, chance: Float32, known: bool) -> tuple[Int64, Int64, Float32]:
     """Rows, labels and confidences of the members that each pair's count allows, the likeliest first."""
-    expected = np.add.reduceat(np.append(chance.astype(np.float64), 0.0), start[:-1])
-    count = pairs.carriers if known else np.clip(np.rint(expected).astype(np.int64), 1, pairs.size)
+    count = pairs.carriers
+    if not known:
+        expected = np.add.reduceat(np.append(chance.astype(np.float64), 0.0), start[:-1])
+        count = np.clip(np.rint(expected).astype(np.int64), 1, pairs.size)
     slots = np.concatenate([[0], np.cumsum(count)])
     chosen = np.empty(slots[-1], np.int64)
     over_blocks(
@@ -436,6 +454,10 @@ def _best_members(pairs: Pairs, start: Int64, chance: Float32, known: bool) -> t
 def _choose(start: Int64, slots: Int64, first: int, end: int, chance: Float32, chosen: Int64) -> None:
     """Positions of the best candidates of each pair; the first of several that are tied."""
     for pair in range(first, end):
-        order = np.argsort(-chance[start[pair] : start[pair + 1]], kind="mergesort")
+        own = chance[start[pair] : start[pair + 1]]
+        if slots[pair + 1] - slots[pair] == 1:
+            chosen[slots[pair]] = start[pair] + np.argmax(own)
+            continue
+        order = np.argsort(-own, kind="mergesort")
         for rank in range(slots[pair + 1] - slots[pair]):
             chosen[slots[pair] + rank] = start[pair] + order[rank]

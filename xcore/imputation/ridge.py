@@ -138,7 +138,7 @@ def project_rows(rows: JointRows, directions: Float32) -> Float32:
         project(rows, panels, block.start, products[block.start : block.stop])
 
     over_blocks(fill, even_blocks(np.diff(rows.indptr), _ROW_BLOCKS))
-    return products[:, : len(directions)]
+    return np.ascontiguousarray(products[:, : len(directions)])
 
 
 def in_panels(directions: Float32) -> Float32:

@@ -53,22 +53,20 @@ def test_confidence_is_about_the_share_of_positives_that_are_true(size: int, err
     assert quality["calibration_error"] < error
 
 
-@pytest.mark.parametrize(
-    ("shortcut", "always", "never"),
-    [("_FEW_CARRIERS", 10**9, 0), ("_FEW_GROUPS", 10**9, -1), ("_FAR", np.inf, -1.0)],
-)
+@pytest.mark.parametrize("shortcut", ["few carriers", "few groups", "small changes"])
 @pytest.mark.parametrize("merge", ["list", "set"])
 def test_shortcuts_impute_what_an_exact_regression_in_every_turn_does(
-    monkeypatch: pytest.MonkeyPatch, shortcut: str, always: float, never: float, merge: Merge
+    monkeypatch: pytest.MonkeyPatch, shortcut: str, merge: Merge
 ) -> None:
     X, Y = documents(n=400)  # so few features that sketches are exact
     groups = RandomGroups(size=5, merge=merge).group(X, Y, np.random.default_rng(0))
-    for other, off in (("_FEW_CARRIERS", 0), ("_FEW_GROUPS", -1), ("_FAR", -1.0)):
-        monkeypatch.setattr(disaggregate, other, off)
     imputed = []
-    for value in (always, never):
-        monkeypatch.setattr(disaggregate, shortcut, value)
-        imputed.append(Disaggregate(joint_features=100).impute(X, groups, np.random.default_rng(0)).Y.toarray())
+    for taken in (shortcut, None):
+        monkeypatch.setattr(disaggregate, "_FEW_CARRIERS", 10**9 if taken == "few carriers" else 0)
+        monkeypatch.setattr(disaggregate, "_FEW_GROUPS", 10**9 if taken == "few groups" else -1)
+        reach = np.inf if taken == "small changes" else 0.0
+        monkeypatch.setattr(disaggregate, "_reach", lambda system, sketch, reach=reach: reach)
+        imputed.append(Disaggregate().impute(X, groups, np.random.default_rng(0)).Y.toarray())
     np.testing.assert_allclose(*imputed, atol=0.02)
 
 
