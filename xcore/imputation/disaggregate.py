@@ -12,16 +12,21 @@ from xcore import cholesky
 from xcore.components import Report
 from xcore.grouping import Groups
 from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels, rows_by_group
+from xcore.imputation.beginning import first_scores
 from xcore.imputation.posterior import given_count, given_some
-from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows
+from xcore.imputation.ridge import FOLD, JointRows, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows
 from xcore.kernels import even_blocks, over_blocks, single_threaded_blas
 from xcore.matrices import CSR, Float32, Float64, Int64, normalise_rows
 
 _BLOCK_FLOATS = 16_000_000
 _SHARPNESS = 2.2
 _FLOOR = 0.05
+_LEAST = _SHARPNESS * np.log(_FLOOR)
 _SETTLED = 0.05
 _FEW_CARRIERS = 5
+_FEW_GROUPS = 1024
+_ERROR = 0.0075  # of a score, which sketched changes may cause
+_STILL = 1e-3  # a change of a chance that sketches need not follow yet
 _OUT = 0.1  # of its first share: a candidate whose chance falls below is out for good
 
 
@@ -32,7 +37,10 @@ class Disaggregate(Imputer):
 
     1. Ridge regression of all labels on the features, ``W = (X'X + mu I)^-1 X'Q``, where Q holds the chances q that a
        row carries a label: 0 in all groups without it, so that negative groups speak too. One factorisation serves
-       all labels and rounds.
+       all labels and rounds. At first all members of a pair have the same chance: where groups are few, one solution
+       a group serves all labels (`first_scores`). Later a label is solved again when its chances have moved so far
+       that `sketch_rows` would put scores off (`_reach`); smaller changes, and labels of at most 5 carriers, are
+       followed by these sketches, which cost no solve.
     2. Within each (group, label) pair, new q from the scores s that the members would get from a regression without
        their group (`LeftOut`; else a group of similar members confirms whatever it was given first). The odds of a
        member are ``max(s / s_k, 0.05)^2.2``, s_k the mean score of the label's carriers, conditioned exactly on the
@@ -43,9 +51,10 @@ class Disaggregate(Imputer):
     many as are expected where counts are not known), and their q is the confidence. The exponent was chosen once, on
     EURLEX57K, as the one whose confidences are right on average; the floor says how much a score near 0 can exclude.
 
-    Cost O(h nnz(X) + h^3) once, then O(nnz of the candidates + L h^2) a round, with h = min(d, `joint_features`);
-    memory O(nnz(X) + candidates + h^2 + n g) and a block of labels for each thread. Features beyond the h of most
-    energy count as uncorrelated with all others. Rows in no group are left out of the regression.
+    Cost O(h nnz(X) + h^3) once, then O(nnz of the candidates + h^2 labels to be solved) a round, with
+    h = min(d, `joint_features`); memory O(nnz(X) + candidates + h^2 + n g) and a block of labels for each thread.
+    Features beyond the h of most energy count as uncorrelated with all others. Rows in no group are left out of the
+    regression.
     """
 
     kind: Literal["disaggregate"] = "disaggregate"
@@ -62,19 +71,23 @@ class Disaggregate(Imputer):
         sketch = sketch_rows(system)
         folds = left_out(system.rest, sketch, groups)
         overlap = bool((np.bincount(groups.members.indices) > 1).any())
-        question = _Question(pairs, pairs.candidates(), sketch, folds, known, overlap)
-        chance = np.repeat(_first_shares(pairs, groups), pairs.size).astype(np.float32)
-        blocks = _blocks(system, pairs, question.start, chance)
+        question = _Question(pairs, pairs.candidates(), sketch, folds, known, overlap, _reach(system, sketch))
+        state = _State.of(np.repeat(_first_shares(pairs, groups), pairs.size).astype(np.float32))
+        chance, blocks = state.chance, _blocks(system, pairs, question.start, state.chance)
         done = 0
 
         def answer(block: _Block) -> int:
             nonlocal done
-            label_rounds = self._answer(system, question, block, chance)
+            label_rounds = self._answer(system, question, block, state, begun)
             done += 1
             report(done, len(blocks))
             return label_rounds
 
         with single_threaded_blas():
+            begun = groups.n_groups <= _FEW_GROUPS and not overlap
+            if begun:
+                first_scores(system, pairs, question.start, chance, state.scores)
+                state.targets[:] = chance
             label_rounds = sum(over_blocks(answer, blocks))
         rows, labels, confidence = _best_members(pairs, question.start, chance, known)
         Y = rows_and_labels(original[rows], labels, confidence, (groups.n_rows, groups.n_labels))
@@ -82,25 +95,48 @@ class Disaggregate(Imputer):
         n_used = int((np.diff(pairs.of_label) > 0).sum())
         return Imputed(Y, {"mean_confidence": mean, "mean_rounds": label_rounds / max(n_used, 1)})
 
-    def _answer(self, system: RidgeSystem, question: _Question, block: _Block, chance: Float32) -> int:
+    def _answer(self, system: RidgeSystem, question: _Question, block: _Block, state: _State, begun: bool) -> int:
         """Regression and reassignment in turns until the chances of a block's labels settle; returns labels x turns."""
         active, label_rounds = block.labels, 0
-        for _ in range(self.rounds):
-            width = question.sketch.shape[1] if block.sketched else system.n_joint
-            weights = np.zeros((len(active), width), np.float32)
-            _sum_targets(system, question, active, block.sketched, chance, weights)
-            if not block.sketched:
-                cholesky.solve(system.factor, weights)
-            moved = _reassign_labels(system, question, active, block.sketched, weights, chance)
+        drift = np.zeros((len(active), question.sketch.shape[1]), np.float32)
+        drifted = np.full(len(active), 0.0 if begun or block.sketched else np.inf)
+        for turn in range(self.rounds):
+            if turn or not begun:
+                far = (drifted > question.reach) & (not block.sketched)
+                drift[far], drifted[far] = 0.0, 0.0
+                _regress(system, question, active[far], state)
+                _follow(question, active, state, drift)
+            moved, mass = _reassign_labels(system, question, active, drift, state)
             label_rounds += len(active)
-            active = active[moved > _SETTLED]
+            on = moved > _SETTLED * mass
+            active, drift, drifted = active[on], drift[on], (drifted + moved)[on]
             if not len(active):
                 break
         return label_rounds
 
 
+class _State(NamedTuple):
+    """What changes from turn to turn, for each candidate (all float32).
+
+    Attributes
+    ----------
+    chance : that it carries the label.
+    targets : what the scores below, and the sketched changes since, have seen of the chances.
+    scores : fitted scores of the last exact regression, by the joint features.
+    """
+
+    chance: Float32
+    targets: Float32
+    scores: Float32
+
+    @classmethod
+    def of(cls, chance: Float32) -> _State:
+        return cls(chance, np.zeros_like(chance), np.zeros_like(chance))
+
+
 class _Question(NamedTuple):
-    """Who carries what: the pairs, where the candidates of each start, and how scores are made without the own fold."""
+    """Who carries what: the pairs, where the candidates of each start, how scores are made without the own fold, and
+    how far chances may move before sketches do not suffice."""
 
     pairs: Pairs
     start: Int64
@@ -108,6 +144,7 @@ class _Question(NamedTuple):
     folds: LeftOut
     known: bool
     overlap: bool
+    reach: float
 
 
 class _Block(NamedTuple):
@@ -132,6 +169,18 @@ def _blocks(system: RidgeSystem, pairs: Pairs, start: Int64, chance: Float32) ->
     ]
 
 
+def _reach(system: RidgeSystem, sketch: Float32) -> float:
+    """Chances that may move before sketches put a score off by more than 0.0075.
+
+    Changes that add up to c put it off by about ``|z|^2 sqrt(c / r)``, z of r numbers the sketch of a row.
+    """
+    n, r = sketch.shape
+    if system.n_joint <= r:
+        return float("inf")
+    squared_length = float(np.einsum("ij,ij->i", sketch, sketch).sum(dtype=np.float64)) / max(n, 1)
+    return float(r * (_ERROR / max(squared_length, 1e-6)) ** 2)
+
+
 def _first_shares(pairs: Pairs, groups: Groups) -> Float64:
     """The share of each pair's members that carry the label; where counts are unknown, an estimate.
 
@@ -146,26 +195,75 @@ def _first_shares(pairs: Pairs, groups: Groups) -> Float64:
     return np.clip(rate / of_groups, 1.0 / pairs.size, 1.0)
 
 
+def _regress(system: RidgeSystem, question: _Question, labels: Int64, state: _State) -> None:
+    """Fit the chances of some labels exactly, and score their candidates."""
+    weights = np.zeros((len(labels), system.n_joint), np.float32)
+    _sum_targets(system.X, question, labels, state, weights)
+    cholesky.solve(system.factor, weights)
+    _score(system.X, question, labels, weights, state)
+
+
 @numba.njit(cache=True, nogil=True)
-def _sum_targets(
-    system: RidgeSystem, question: _Question, labels: Int64, sketched: bool, chance: Float32, sums: Float32
-) -> None:
-    """``sums[k] = sum_i q_ik x_i`` over the candidates of each label, x_i by its joint features or its sketch."""
-    pairs, X = question.pairs, system.X
+def _sum_targets(X: JointRows, question: _Question, labels: Int64, state: _State, sums: Float32) -> None:
+    """``sums[k] = sum_i q_ik x_i`` over the candidates of each label, x_i by its joint features."""
+    pairs, start = question.pairs, question.start
     for k in range(len(labels)):
-        targets = _targets(question, labels[k], chance)
-        begin = question.start[pairs.of_label[labels[k]]]
-        for pair in range(pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]):
+        own, first_pair, end_pair = sums[k], pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
+        state.targets[start[first_pair] : start[end_pair]] = _targets(question, labels[k], state.chance)
+        for pair in range(first_pair, end_pair):
             for i in range(pairs.size[pair]):
-                q = targets[question.start[pair] - begin + i]
+                q = state.targets[start[pair] + i]
                 if q > 0:
                     row = pairs.members[pairs.first[pair] + i]
-                    if sketched:
-                        for position in range(sums.shape[1]):
-                            sums[k, position] += q * question.sketch[row, position]
-                    else:
-                        for entry in range(X.indptr[row], X.indptr[row + 1]):
-                            sums[k, X.indices[entry]] += q * X.data[entry]
+                    for entry in range(X.indptr[row], X.indptr[row + 1]):
+                        own[X.indices[entry]] += q * X.data[entry]
+
+
+@numba.njit(cache=True, nogil=True, fastmath=True)  # sums in the order that the processor likes, always the same
+def _score(X: JointRows, question: _Question, labels: Int64, weights: Float32, state: _State) -> None:
+    """Fitted scores of the labels' candidates that are not out."""
+    pairs, start = question.pairs, question.start
+    for k in range(len(labels)):
+        own = weights[k]
+        for pair in range(pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]):
+            for i in range(pairs.size[pair]):
+                if state.chance[start[pair] + i] > 0:
+                    row = pairs.members[pairs.first[pair] + i]
+                    state.scores[start[pair] + i] = _dot(X, X.indptr[row], X.indptr[row + 1], own)
+
+
+@numba.njit(cache=True, nogil=True, fastmath=True)
+def _dot(X: JointRows, entry: int, end: int, weights: Float32) -> np.float32:
+    """Inner product of some entries with weights; four sums side by side, for one would wait for itself."""
+    a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+    while entry + 3 < end:
+        a += X.data[entry] * weights[X.indices[entry]]
+        b += X.data[entry + 1] * weights[X.indices[entry + 1]]
+        c += X.data[entry + 2] * weights[X.indices[entry + 2]]
+        d += X.data[entry + 3] * weights[X.indices[entry + 3]]
+        entry += 4
+    while entry < end:
+        a += X.data[entry] * weights[X.indices[entry]]
+        entry += 1
+    return a + b + c + d
+
+
+@numba.njit(cache=True, nogil=True)
+def _follow(question: _Question, labels: Int64, state: _State, drift: Float32) -> None:
+    """Add to ``drift[k] = sum_i z_i (change of q_ik)`` what changed since the last time, z_i the sketches."""
+    pairs, start = question.pairs, question.start
+    for k in range(len(labels)):
+        first_pair, end_pair = pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
+        targets, own = _targets(question, labels[k], state.chance), drift[k]
+        for pair in range(first_pair, end_pair):
+            for i in range(pairs.size[pair]):
+                place = start[pair] + i
+                change = targets[place - start[first_pair]] - state.targets[place]
+                if abs(change) > _STILL:
+                    z = question.sketch[pairs.members[pairs.first[pair] + i]]
+                    for position in range(len(own)):
+                        own[position] += change * z[position]
+                    state.targets[place] += change
 
 
 @numba.njit(cache=True, nogil=True)
@@ -199,51 +297,48 @@ def _targets(question: _Question, label: int, chance: Float32) -> Float32:
 
 @numba.njit(cache=True, nogil=True)
 def _reassign_labels(
-    system: RidgeSystem, question: _Question, labels: Int64, sketched: bool, weights: Float32, chance: Float32
-) -> Float64:
-    """New chances (in place) by the regressions `weights`; returns by how much each label moved, in shares of its mass.
+    system: RidgeSystem, question: _Question, labels: Int64, drift: Float32, state: _State
+) -> tuple[Float64, Float64]:
+    """New chances (in place) by the present scores; returns how much of each label moved, and its sum of chances.
 
     Where the carriers score nothing the features say nothing about the label, and its chances stay.
     """
-    pairs, start = question.pairs, question.start
-    moved, scratch = np.zeros(len(labels)), np.zeros(len(system.rest.scale), np.float32)
+    pairs, start, chance = question.pairs, question.start, state.chance
+    moved, mass = np.zeros(len(labels)), np.zeros(len(labels))
+    scratch = np.zeros(len(system.rest.scale), np.float32)
     for k in range(len(labels)):
         first_pair, end_pair = pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
         first = start[first_pair]
-        scores = _fitted(system, question, labels[k], sketched, weights[k], chance)
+        scores = _fitted(question, labels[k], drift[k], state)
         if len(scratch):
             _add_rest(system.rest, question, labels[k], chance, scores, scratch)
         for pair in range(first_pair, end_pair):
             _leave_out(question, pair, chance[start[pair] : start[pair + 1]], scores[start[pair] - first :])
         scale = _scale(question, labels[k], scores, chance)
         if scale > 1e-9:
-            mass = np.sum(chance[first : start[end_pair]])
+            mass[k] = np.sum(chance[first : start[end_pair]])
             for pair in range(first_pair, end_pair):
                 own = scores[start[pair] - first : start[pair + 1] - first]
                 moved[k] += _condition(question, pair, own, scale, chance[start[pair] : start[pair + 1]])
-            moved[k] /= mass
-    return moved
+    return moved, mass
 
 
-@numba.njit(cache=True, nogil=True, fastmath=True)  # sums in the order that the processor likes, always the same
-def _fitted(
-    system: RidgeSystem, question: _Question, label: int, sketched: bool, weights: Float32, chance: Float32
-) -> Float32:
+@numba.njit(cache=True, nogil=True, fastmath=True)
+def _fitted(question: _Question, label: int, drift: Float32, state: _State) -> Float32:
     """Fitted scores of a label's candidates by the joint features; 0 for those that are out."""
-    pairs, X = question.pairs, system.X
-    first = question.start[pairs.of_label[label]]
-    scores = np.zeros(question.start[pairs.of_label[label + 1]] - first, np.float32)
+    pairs, start = question.pairs, question.start
+    first = start[pairs.of_label[label]]
+    scores = np.zeros(start[pairs.of_label[label + 1]] - first, np.float32)
+    drifting = np.any(drift != 0)
     for pair in range(pairs.of_label[label], pairs.of_label[label + 1]):
         for i in range(pairs.size[pair]):
-            place = question.start[pair] + i
-            if chance[place] > 0:
-                row, total = pairs.members[pairs.first[pair] + i], np.float32(0.0)
-                if sketched:
-                    for position in range(len(weights)):
-                        total += question.sketch[row, position] * weights[position]
-                else:
-                    for entry in range(X.indptr[row], X.indptr[row + 1]):
-                        total += X.data[entry] * weights[X.indices[entry]]
+            place = start[pair] + i
+            if state.chance[place] > 0:
+                total = state.scores[place]
+                if drifting:
+                    z = question.sketch[pairs.members[pairs.first[pair] + i]]
+                    for position in range(len(drift)):
+                        total += z[position] * drift[position]
                 scores[place - first] = total
     return scores
 
@@ -289,9 +384,9 @@ def _leave_out(question: _Question, pair: int, chance: Float32, scores: Float32)
                 excess[i - fold] = scores[i] - chance[i]
         for i in range(fold, end):
             if chance[i] > 0:
-                total = np.float32(0.0)
+                total, own = np.float32(0.0), folds.matrices[place : place + len(excess)]
                 for j in range(len(excess)):
-                    total += folds.matrices[place + j] * excess[j]
+                    total += own[j] * excess[j]
                 scores[i] = chance[i] + total
             place += len(excess)
 
@@ -324,7 +419,8 @@ def _condition(question: _Question, pair: int, scores: Float32, scale: np.float6
     within = np.flatnonzero(chance > 0)
     log_odds, posterior = np.empty(len(within)), np.empty(len(within))
     for i in range(len(within)):
-        log_odds[i] = _SHARPNESS * np.log(max(scores[within[i]] / scale, _FLOOR))
+        ratio = scores[within[i]] / scale
+        log_odds[i] = _SHARPNESS * np.log(ratio) if ratio > _FLOOR else _LEAST
     if question.known:
         given_count(log_odds, carriers, posterior)
     else:
@@ -340,8 +436,10 @@ def _condition(question: _Question, pair: int, scores: Float32, scale: np.float6
 
 def _best_members(pairs: Pairs, start: Int64, chance: Float32, known: bool) -> tuple[Int64, Int64, Float32]:
     """Rows, labels and confidences of the members that each pair's count allows, the likeliest first."""
-    expected = np.add.reduceat(np.append(chance.astype(np.float64), 0.0), start[:-1])
-    count = pairs.carriers if known else np.clip(np.rint(expected).astype(np.int64), 1, pairs.size)
+    count = pairs.carriers
+    if not known:
+        expected = np.add.reduceat(np.append(chance.astype(np.float64), 0.0), start[:-1])
+        count = np.clip(np.rint(expected).astype(np.int64), 1, pairs.size)
     slots = np.concatenate([[0], np.cumsum(count)])
     chosen = np.empty(slots[-1], np.int64)
     over_blocks(
@@ -356,6 +454,10 @@ def _best_members(pairs: Pairs, start: Int64, chance: Float32, known: bool) -> t
 def _choose(start: Int64, slots: Int64, first: int, end: int, chance: Float32, chosen: Int64) -> None:
     """Positions of the best candidates of each pair; the first of several that are tied."""
     for pair in range(first, end):
-        order = np.argsort(-chance[start[pair] : start[pair + 1]], kind="mergesort")
+        own = chance[start[pair] : start[pair + 1]]
+        if slots[pair + 1] - slots[pair] == 1:
+            chosen[slots[pair]] = start[pair] + np.argmax(own)
+            continue
+        order = np.argsort(-own, kind="mergesort")
         for rank in range(slots[pair + 1] - slots[pair]):
             chosen[slots[pair] + rank] = start[pair] + order[rank]

@@ -26,8 +26,10 @@ def given_count(log_odds: Float64, count: int, posterior: Float64) -> None:
         posterior[:] = np.exp(log_odds - np.max(log_odds))
         posterior /= np.sum(posterior)
     else:
-        _shifted(log_odds, count, posterior)
-        if count <= _EXACT_UP_TO:
+        # A common shift does not change the exact posterior: it only keeps the sums away from 0.
+        exact = count <= _EXACT_UP_TO
+        _shifted(log_odds, count, 0.1 if exact else 1e-9, posterior)
+        if exact:
             _condition_on_sum(posterior, count)
 
 
@@ -48,21 +50,29 @@ def given_some(log_odds: Float64, posterior: Float64) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _shifted(log_odds: Float64, count: int, probability: Float64) -> None:
-    """Probabilities of coins whose log odds moved together until they expect `count` heads (bisection)."""
-    low, high = -np.max(log_odds) - 30.0, -np.min(log_odds) + 30.0
+def _shifted(log_odds: Float64, count: int, tolerance: float, probability: Float64) -> None:
+    """Probabilities of coins whose log odds moved together until they expect `count` heads, up to a relative error.
+
+    Newton's method, from the shift that would be right for unlikely coins; bisection where a step leaves the bracket.
+    """
+    highest = np.max(log_odds)
+    low, high = -highest - 30.0, -np.min(log_odds) + 30.0
+    shift = np.log(count) - highest - np.log(np.sum(np.exp(log_odds - highest)))
     for _ in range(60):
-        shift = 0.5 * (low + high)
-        expected = 0.0
+        expected, slope = 0.0, 0.0
         for i in range(len(log_odds)):
             probability[i] = 1.0 / (1.0 + np.exp(-(log_odds[i] + shift)))
             expected += probability[i]
-        if abs(expected - count) < 1e-9 * count:
+            slope += probability[i] * (1.0 - probability[i])
+        if abs(expected - count) < tolerance * count:
             break
         if expected > count:
             high = shift
         else:
             low = shift
+        shift -= (expected - count) / max(slope, _TINY)
+        if not low < shift < high:
+            shift = 0.5 * (low + high)
 
 
 @numba.njit(cache=True, nogil=True)

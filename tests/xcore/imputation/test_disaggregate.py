@@ -53,18 +53,21 @@ def test_confidence_is_about_the_share_of_positives_that_are_true(size: int, err
     assert quality["calibration_error"] < error
 
 
-def test_labels_of_few_carriers_by_sketches_are_imputed_as_by_the_full_regression(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("shortcut", ["few carriers", "few groups", "small changes"])
+@pytest.mark.parametrize("merge", ["list", "set"])
+def test_shortcuts_impute_what_an_exact_regression_in_every_turn_does(
+    monkeypatch: pytest.MonkeyPatch, shortcut: str, merge: Merge
 ) -> None:
     X, Y = documents(n=400)  # so few features that sketches are exact
-    groups = RandomGroups(size=5).group(X, Y, np.random.default_rng(0))
-    by_sketch, by_regression = (impute_with_few_carriers(monkeypatch, few, X, groups) for few in (10**9, 0))
-    np.testing.assert_allclose(by_sketch.toarray(), by_regression.toarray(), atol=1e-3)
-
-
-def impute_with_few_carriers(monkeypatch: pytest.MonkeyPatch, few: int, X: CSR, groups: Groups) -> CSR:
-    monkeypatch.setattr(disaggregate, "_FEW_CARRIERS", few)
-    return Disaggregate().impute(X, groups, np.random.default_rng(0)).Y
+    groups = RandomGroups(size=5, merge=merge).group(X, Y, np.random.default_rng(0))
+    imputed = []
+    for taken in (shortcut, None):
+        monkeypatch.setattr(disaggregate, "_FEW_CARRIERS", 10**9 if taken == "few carriers" else 0)
+        monkeypatch.setattr(disaggregate, "_FEW_GROUPS", 10**9 if taken == "few groups" else -1)
+        reach = np.inf if taken == "small changes" else 0.0
+        monkeypatch.setattr(disaggregate, "_reach", lambda system, sketch, reach=reach: reach)
+        imputed.append(Disaggregate().impute(X, groups, np.random.default_rng(0)).Y.toarray())
+    np.testing.assert_allclose(*imputed, atol=0.02)
 
 
 def test_every_pair_yields_as_many_members_as_it_counts() -> None:
