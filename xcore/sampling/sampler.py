@@ -20,9 +20,9 @@ from xcore.kernels import over_blocks
 from xcore.matrices import NO_LABEL, Float32, Float64, Int32, TopK, open_arrays, row_blocks
 from xcore.sampling.draws import Keys, unit
 from xcore.sampling.tree import fit_nodes
-from xcore.sampling.walk import Nodes, aligned, all_log_probs, best_leaves, draw_labels, log_probs_of
+from xcore.sampling.walk import Nodes, aligned, all_log_probs, best_leaves, draw_labels, log_probs_of, rows_together
 
-BLOCK_DRAWS = 512  # that a thread makes at a time
+COMPANIES = 4  # of walkers that a thread takes at a time; whole ones, for a small one waits for memory as long
 
 
 class Draws(NamedTuple):
@@ -54,7 +54,7 @@ class FittedSampler:
         def fill(part: slice) -> None:
             self._draw(X[part], keys[part], labels[part], log_probs[part])
 
-        over_blocks(fill, row_blocks(len(keys), max(1, BLOCK_DRAWS // max(m, 1))))
+        over_blocks(fill, row_blocks(len(keys), COMPANIES * rows_together(m)))
         return Draws(labels, log_probs)
 
     def log_prob(self, X: Float32, labels: Int32) -> Float32:
@@ -64,7 +64,7 @@ class FittedSampler:
         def fill(part: slice) -> None:
             self._log_prob(X[part], labels[part], out[part])
 
-        over_blocks(fill, row_blocks(len(labels), max(1, BLOCK_DRAWS // max(labels.shape[1], 1))))
+        over_blocks(fill, row_blocks(len(labels), COMPANIES * rows_together(labels.shape[1])))
         return out
 
     @abstractmethod

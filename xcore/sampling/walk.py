@@ -76,6 +76,12 @@ def _logit(flat: _Flat, node: int, row: int) -> np.float32:
     return logit
 
 
+@numba.njit(cache=True, nogil=True)
+def rows_together(m: int) -> int:
+    """Rows whose m walks each go down together."""
+    return max(1, WALKERS // max(m, 1))
+
+
 class _Walkers(NamedTuple):
     """Walks that go down together; of each its row, its random numbers, and where it stands."""
 
@@ -134,7 +140,7 @@ def draw_labels(nodes: Nodes, X: Float32, keys: Keys, labels: Int32, log_probs: 
     Walkers go in two crews: while one takes its step, the nodes of the other are on their way from memory.
     """
     n, m = labels.shape
-    group, flat = max(1, WALKERS // max(m, 1)), _flat(nodes, X)
+    group, flat = rows_together(m), _flat(nodes, X)
     walkers = _walkers(group * m)
     for first in range(0, n, group):
         last = min(first + group, n)
