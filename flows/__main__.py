@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -148,4 +149,6 @@ def _env(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
+    # A supervisor's stop ends as Ctrl-C does: Prefect's server, a process of its own, must not stay behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

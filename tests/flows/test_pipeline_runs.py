@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.workplace import Workplace
@@ -47,6 +48,21 @@ def test_a_run_killed_in_every_step_in_turn_ends_with_the_same_bytes(workplace: 
     assert mlflow_runs(workplace) == [(summary["mlflow_run"], "FINISHED")]
 
 
+def test_a_supervisors_stop_ends_a_run_as_an_interrupt_does_and_leaves_no_server_behind(tmp_path: Path) -> None:
+    workplace = Workplace(tmp_path / "home")  # no server is named, so Prefect starts one of its own
+    process = workplace.start(*workplace.words("model.epochs=10000"))
+    deadline = time.monotonic() + 120
+    while not list(workplace.home.glob("store/dataset/*")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    servers = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    _, told = process.communicate(timeout=60)
+    assert servers
+    assert process.returncode == 130, told
+    assert "finished steps are kept" in told
+    assert not psutil.wait_procs(servers, timeout=30)[1]
+
+
 def test_a_training_killed_halfway_goes_on_from_its_checkpoint_to_the_same_bytes(
     workplace: Workplace, tmp_path: Path
 ) -> None:
@@ -61,7 +77,7 @@ def test_a_training_killed_halfway_goes_on_from_its_checkpoint_to_the_same_bytes
         (first_step,) = database.execute(points).fetchone()
     assert first_step > 50
     assert sha256_of_all_files(workplace, summary) == sha256_of_all_files(whole, expected)
-    assert not list(workplace.home.glob("store/.staging/model-*"))
+    assert not list(workplace.home.glob("store/dataset/*"))
 
 
 def test_a_damaged_artifact_is_noticed_and_made_again(workplace: Workplace) -> None:
