@@ -77,7 +77,7 @@ def test_a_training_killed_halfway_goes_on_from_its_checkpoint_to_the_same_bytes
         (first_step,) = database.execute(points).fetchone()
     assert first_step > 50
     assert sha256_of_all_files(workplace, summary) == sha256_of_all_files(whole, expected)
-    assert not list(workplace.home.glob("store/dataset/*"))
+    assert not list(workplace.home.glob("store/.staging/model-*"))
 
 
 def test_a_damaged_artifact_is_noticed_and_made_again(workplace: Workplace) -> None:
