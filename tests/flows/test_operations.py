@@ -160,6 +160,7 @@ def test_a_schedule_fires(terminal: Terminal, services: int) -> None:
         return ("COMPLETED", True) in flow_runs(terminal.workplace.home, "simulate-regression")
 
     wait_for(fired)
+    assert fired()
     terminal.run("prefect deployment schedule clear simulate/simulate-regression --accept-yes")
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from xcore.kernels import even_blocks, over_blocks
 from xcore.matrices import NO_LABEL, Float32, Float64, Int32, Int64
+from xcore.sampling.ascent import Ascent, climb, dot
 from xcore.sampling.walk import Nodes, aligned
 
 CERTAIN = 1000.0  # sigmoid(-1000) is 0 in any precision
@@ -30,9 +31,6 @@ ROUND_GAIN = 1e-3  # of the objective's size
 SAMPLE = 16384  # rows that Newton steps between two moves of labels see; the last ascent sees all
 EARLY_STEPS = 1  # Newton steps between two moves of labels; the last ascent goes to the optimum
 NEWTON_STEPS = 100
-GRADIENT_NORM = 1e-7  # at the optimum, for every thousand rows
-TILE = 128  # rows whose features stay in the cache
-KEPT_WHILE = 0.25  # a factorised Hessian serves again while a step with it shrinks the gradient to this share
 POWER_STEPS = 100
 TASKS = 64  # node ranges of a level that threads share
 
@@ -189,32 +187,24 @@ def fit_node(
     if len(basis) < len(theta):
         # Few rows span few dimensions, and outside of them the penalty keeps theta at 0.
         x, theta = _in_basis(x, basis), _in_basis(theta.reshape(-1, 1), basis)[:, 0].copy()
-    n_ascents, ascent = 0, _Ascent(np.empty(len(x)), np.empty((len(x), len(x))), np.zeros(1, np.bool_))
+    n_ascents, ascent = 0, Ascent(np.empty(len(x)), np.empty((len(x), len(x))), np.zeros(1, np.bool_))
     if alternate and len(ends) > 2:  # of two labels there is but one split
         n_ascents = _alternate(x, ends, sums, penalty, basis, theta, split, ascent, history)
-    history[n_ascents] = _climb(x, _right_of(split, n_left, ends), penalty, theta, NEWTON_STEPS, ascent)
+    history[n_ascents] = climb(x, _right_of(split, n_left, ends), penalty, theta, NEWTON_STEPS, ascent)
     return _back(theta, basis), split, n_ascents + 1
-
-
-class _Ascent(NamedTuple):
-    """What Newton steps leave behind for the next ones."""
-
-    gradient: Float64  # (k + 1,)
-    factor: Float64  # (k + 1, k + 1), of the Hessian; the labels' sides do not matter to it
-    is_kept: npt.NDArray[np.bool_]  # (1,): whether the factor is still good enough
 
 
 @numba.njit(cache=True, nogil=True)
 def _alternate(
     x: Float64, ends: Int64, sums: Float64, penalty: float, basis: Float64, theta: Float64, split: Int64,
-    ascent: _Ascent, history: Float64,
+    ascent: Ascent, history: Float64,
 ) -> int:  # fmt: skip
     """Newton steps and moves of labels in turn, in place; the number of ascents, whose objectives fill `history`."""
     every, n_left = max(1, -(-x.shape[1] // SAMPLE)), len(ends) // 2
     seen, n_ascents, rising = np.ascontiguousarray(x[:, ::every]), 0, True
     while rising:
         right = _right_of(split, n_left, ends)[::every].copy()
-        history[n_ascents] = every * _climb(seen, right, penalty / every, theta, EARLY_STEPS, ascent)
+        history[n_ascents] = every * climb(seen, right, penalty / every, theta, EARLY_STEPS, ascent)
         n_ascents += 1
         gain = history[n_ascents - 1] - history[n_ascents - 2] if n_ascents > 1 else np.inf
         rising = _moved(sums, _back(theta, basis), split, n_left)
@@ -234,10 +224,10 @@ def _basis(x: Float64) -> Float64:
         basis[rank] = x[:, i]
         for _ in range(2):  # twice is enough for full precision
             for j in range(rank):
-                share = _dot(basis[rank], basis[j])
+                share = dot(basis[rank], basis[j])
                 for f in range(k):
                     basis[rank, f] -= share * basis[j, f]
-        length = np.sqrt(_dot(basis[rank], basis[rank]))
+        length = np.sqrt(dot(basis[rank], basis[rank]))
         if length > 1e-8:  # the constant feature makes every column at least 1 long
             basis[rank] /= length
             rank += 1
@@ -252,20 +242,6 @@ def _in_basis(x: Float64, basis: Float64) -> Float64:
             for i in range(x.shape[1]):
                 out[j, i] += basis[j, f] * x[f, i]
     return out
-
-
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _dot(a: Float64, b: Float64) -> float:
-    total = 0.0
-    for f in range(len(a)):
-        total += a[f] * b[f]
-    return total
-
-
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _add(scale: float, x: Float64, out: Float64) -> None:
-    for i in range(len(x)):
-        out[i] += scale * x[i]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -309,7 +285,7 @@ def _moved(sums: Float64, theta: Float64, split: Int64, n_left: int) -> bool:
 def _scores(sums: Float64, theta: Float64) -> Float64:
     scores = np.empty(len(sums))
     for y in range(len(sums)):
-        scores[y] = _dot(sums[y], theta)
+        scores[y] = dot(sums[y], theta)
     return scores
 
 
@@ -338,120 +314,16 @@ def _leading_direction(sums: Float64) -> Float64:
     direction: Float64 = covariance[np.argmax(np.diag(covariance))].copy()
     previous = np.zeros(k)
     for _ in range(POWER_STEPS):
-        length = np.sqrt(_dot(direction, direction))
+        length = np.sqrt(dot(direction, direction))
         if length == 0.0:
             break
         direction /= length
-        if _dot(direction, previous) > 1.0 - 1e-12:
+        if dot(direction, previous) > 1.0 - 1e-12:
             break
         previous[:] = direction
         for i in range(k):
-            direction[i] = _dot(covariance[i], previous)
-    length = np.sqrt(_dot(direction, direction))
+            direction[i] = dot(covariance[i], previous)
+    length = np.sqrt(dot(direction, direction))
     if length > 0.0:
         direction /= length
     return direction
-
-
-@numba.njit(cache=True, nogil=True)
-def _climb(
-    x: Float64, right: npt.NDArray[np.bool_], penalty: float, theta: Float64, max_steps: int, ascent: _Ascent
-) -> float:
-    """Newton ascent with backtracking from `theta`, in place; the objective where it ends."""
-    gradient, factor, is_kept = ascent
-    spread, start = np.empty(x.shape[1]), np.empty(len(x))
-    value: float = objective(x, right, penalty, theta, gradient, spread)
-    norm, limit = np.sqrt(_dot(gradient, gradient)), GRADIENT_NORM * max(1.0, x.shape[1] / 1000)
-    for _ in range(max_steps):
-        if norm <= limit:
-            break
-        if not is_kept[0]:
-            _factorise(x, spread, penalty, factor)
-        direction = _solved(factor, gradient)
-        start[:] = theta
-        rate, found, new_value, new_norm = 1.0, False, value, norm
-        while rate > 1e-9 and not found:
-            theta[:] = start + rate * direction
-            new_value = objective(x, right, penalty, theta, gradient, spread)
-            new_norm = np.sqrt(_dot(gradient, gradient))
-            # Near the top the objective is flat to its last bits: there a smaller gradient counts as higher.
-            found = new_value > value or (new_value >= value - 1e-12 * abs(value) and new_norm < norm)
-            rate *= 0.5
-        if found:
-            is_kept[0] = new_norm < KEPT_WHILE * norm
-            value, norm = max(value, new_value), new_norm
-            continue
-        theta[:] = start
-        objective(x, right, penalty, theta, gradient, spread)
-        if not is_kept[0]:
-            break
-        is_kept[0] = False
-    return value
-
-
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def objective(
-    x: Float64, right: npt.NDArray[np.bool_], penalty: float, theta: Float64, gradient: Float64, spread: Float64
-) -> float:
-    """The node's objective; fills its gradient (k + 1,) and ``sigmoid'(theta . x)`` of each row. Cost O(n k)."""
-    k, n = x.shape
-    value, pulls = 0.0, np.empty(min(n, TILE))
-    for f in range(k):
-        gradient[f] = -2.0 * penalty * theta[f]
-        value -= penalty * theta[f] * theta[f]
-    for first in range(0, n, TILE):
-        size = min(TILE, n - first)
-        z, product = spread[first : first + size], 1.0  # at first, z; a product of 128 numbers up to 2 is no overflow
-        z[:] = 0.0
-        for f in range(k):
-            _add(theta[f], x[f, first : first + size], z)
-        for i in range(size):
-            e = np.exp(-abs(z[i]))
-            share = 1.0 / (1.0 + e)
-            product *= 1.0 + e
-            chance = share if z[i] >= 0 else e * share
-            value -= max(-z[i] if right[first + i] else z[i], 0.0)
-            pulls[i] = (1.0 if right[first + i] else 0.0) - chance
-            z[i] = e * share * share
-        value -= np.log(product)
-        for f in range(k):
-            gradient[f] += _dot(x[f, first : first + size], pulls)
-    return value
-
-
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _factorise(x: Float64, spread: Float64, penalty: float, factor: Float64) -> None:
-    """Lower Cholesky factor of minus the objective's Hessian. Cost O(n k^2 + k^3)."""
-    k, n = x.shape
-    factor[:] = 0.0
-    scaled = np.empty(min(n, TILE))
-    for first in range(0, n, TILE):
-        size = min(TILE, n - first)
-        for f in range(k):
-            scaled[:size] = spread[first : first + size] * x[f, first : first + size]
-            for g in range(f + 1):
-                factor[f, g] += _dot(x[g, first : first + size], scaled)
-    for j in range(k):
-        factor[j, j] += 2.0 * penalty
-        for i in range(j):
-            factor[j, j] -= factor[j, i] * factor[j, i]
-        factor[j, j] = np.sqrt(factor[j, j])
-        for r in range(j + 1, k):
-            for i in range(j):
-                factor[r, j] -= factor[r, i] * factor[j, i]
-            factor[r, j] /= factor[j, j]
-
-
-@numba.njit(cache=True, nogil=True)
-def _solved(factor: Float64, target: Float64) -> Float64:
-    """The solution of ``factor factor' s = target``."""
-    solution = target.copy()
-    for j in range(len(target)):
-        for i in range(j):
-            solution[j] -= factor[j, i] * solution[i]
-        solution[j] /= factor[j, j]
-    for j in range(len(target) - 1, -1, -1):
-        for i in range(j + 1, len(target)):
-            solution[j] -= factor[i, j] * solution[i]
-        solution[j] /= factor[j, j]
-    return solution

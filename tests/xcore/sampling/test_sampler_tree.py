@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from xcore.errors import ConfigError
 from xcore.matrices import NO_LABEL
+from xcore.sampling.ascent import objective
 from xcore.sampling.draws import keys_of
 from xcore.sampling.sampler import (
     FittedFrequency,
@@ -24,7 +25,7 @@ from xcore.sampling.sampler import (
     Uniform,
     load_sampler,
 )
-from xcore.sampling.tree import MAX_ROUNDS, SAMPLE, _moved, _right_of, fit_node, objective
+from xcore.sampling.tree import MAX_ROUNDS, SAMPLE, _moved, _right_of, fit_node
 
 K = 4
 
