@@ -7,11 +7,12 @@ import numpy as np
 
 from xcore import cholesky
 from xcore.imputation.base import Pairs
-from xcore.imputation.ridge import JointRows, RidgeSystem, in_panels, project
+from xcore.imputation.panels import PANEL, JointRows, in_panels, project
+from xcore.imputation.ridge import RidgeSystem
 from xcore.kernels import even_blocks, over_blocks
 from xcore.matrices import Float32, Int64
 
-_BLOCKS = 64
+_BLOCK_ROWS = 1024
 _PAIRS_AT_ONCE = 256
 
 
@@ -20,7 +21,8 @@ def first_scores(system: RidgeSystem, pairs: Pairs, start: Int64, chance: Float3
 
     The regression of a label is then the sum over its groups of their chance times ``A^-1 sum_i x_i``, which does not
     depend on the label. Cost O(m h^2 + m nnz(X) + m candidates) for m groups, the last by matrix products; memory
-    O(m h) and, for each thread, O(m (256 + size of a group)). Groups must not overlap.
+    O(m h) and, for each thread, O(m (1024 + size of a group)). Groups must not overlap, and their members must stand
+    side by side, group by group (`rows_by_group`).
     """
     order = np.argsort(pairs.group, kind="stable")
     groups, begin = np.unique(pairs.group[order], return_index=True)
@@ -34,7 +36,8 @@ def first_scores(system: RidgeSystem, pairs: Pairs, start: Int64, chance: Float3
     def fill(block: range) -> None:
         _score_groups(system.X, panels, pairs, place, order, of_group, block.start, block.stop, start, share, scores)
 
-    over_blocks(fill, even_blocks(pairs.size[order[begin]] * np.diff(of_group), _BLOCKS))
+    sizes = pairs.size[order[begin]]
+    over_blocks(fill, even_blocks(sizes, max(1, int(sizes.sum()) // _BLOCK_ROWS)))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -63,17 +66,20 @@ def _score_groups(
 ) -> None:
     """Scores of the candidates of the groups ``first <= j < end``; `place` says which group a pair belongs to."""
     label = np.repeat(np.arange(len(pairs.of_label) - 1), np.diff(pairs.of_label))
-    width = panels.shape[0] * panels.shape[2]
+    first_row, last_pair = pairs.members[pairs.first[order[of_group[first]]]], order[of_group[end - 1]]
+    n_rows = pairs.members[pairs.first[last_pair]] + pairs.size[last_pair] - first_row
+    products = np.empty((n_rows, len(panels) * PANEL), np.float32)
+    project(X, panels, first_row, products)
     for group in range(first, end):
-        size = pairs.size[order[of_group[group]]]
-        products = np.empty((size, width), np.float32)
-        project(X, panels, pairs.members[pairs.first[order[of_group[group]]]], products)
+        one_pair = order[of_group[group]]
+        row = pairs.members[pairs.first[one_pair]] - first_row
+        own_products = products[row : row + pairs.size[one_pair]]
         for part in range(of_group[group], of_group[group + 1], _PAIRS_AT_ONCE):
             own = order[part : min(part + _PAIRS_AT_ONCE, of_group[group + 1])]
-            shares = np.zeros((len(own), width), np.float32)
+            shares = np.zeros((len(own), products.shape[1]), np.float32)
             for k in range(len(own)):
                 for pair in range(pairs.of_label[label[own[k]]], pairs.of_label[label[own[k]] + 1]):
                     shares[k, place[pair]] = share[pair]
-            fitted = np.dot(shares, products.T)
+            fitted = np.dot(shares, own_products.T)
             for k in range(len(own)):
                 scores[start[own[k]] : start[own[k] + 1]] = fitted[k]

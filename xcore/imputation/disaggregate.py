@@ -8,17 +8,20 @@ import numba
 import numpy as np
 from pydantic import Field
 
-from xcore import cholesky
 from xcore.components import Report
 from xcore.grouping import Groups
 from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels, rows_by_group
 from xcore.imputation.beginning import first_scores
+from xcore.imputation.candidates import Candidates, State, targets_of
+from xcore.imputation.panels import PANEL
 from xcore.imputation.posterior import given_count, given_some
-from xcore.imputation.ridge import FOLD, JointRows, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows
+from xcore.imputation.regression import regress
+from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows
 from xcore.kernels import even_blocks, over_blocks, single_threaded_blas
 from xcore.matrices import CSR, Float32, Float64, Int64, normalise_rows
 
 _BLOCK_FLOATS = 16_000_000
+_MOST_LABELS = 512  # of a block: enough to solve at the processor's full speed
 _SHARPNESS = 2.2
 _FLOOR = 0.05
 _LEAST = _SHARPNESS * np.log(_FLOOR)
@@ -70,10 +73,10 @@ class Disaggregate(Imputer):
         system = ridge_system(normalise_rows(X), np.unique(groups.members.indices), self.penalty, self.joint_features)
         sketch = sketch_rows(system)
         folds = left_out(system.rest, sketch, groups)
-        overlap = bool((np.bincount(groups.members.indices) > 1).any())
-        question = _Question(pairs, pairs.candidates(), sketch, folds, known, overlap, _reach(system, sketch))
-        state = _State.of(np.repeat(_first_shares(pairs, groups), pairs.size).astype(np.float32))
-        chance, blocks = state.chance, _blocks(system, pairs, question.start, state.chance)
+        candidates = Candidates.of(pairs)
+        question = _Question(candidates, sketch, folds, known, _reach(system, sketch))
+        state = State.of(np.repeat(_first_shares(pairs, groups), pairs.size).astype(np.float32))
+        chance, blocks = state.chance, _blocks(system, candidates, state.chance)
         done = 0
 
         def answer(block: _Block) -> int:
@@ -84,18 +87,18 @@ class Disaggregate(Imputer):
             return label_rounds
 
         with single_threaded_blas():
-            begun = groups.n_groups <= _FEW_GROUPS and not overlap
+            begun = groups.n_groups <= _FEW_GROUPS and not candidates.overlap
             if begun:
-                first_scores(system, pairs, question.start, chance, state.scores)
+                first_scores(system, pairs, candidates.start, chance, state.scores)
                 state.targets[:] = chance
             label_rounds = sum(over_blocks(answer, blocks))
-        rows, labels, confidence = _best_members(pairs, question.start, chance, known)
+        rows, labels, confidence = _best_members(pairs, candidates.start, chance, known)
         Y = rows_and_labels(original[rows], labels, confidence, (groups.n_rows, groups.n_labels))
         mean = float(confidence.mean(dtype=np.float64)) if len(confidence) else 0.0
         n_used = int((np.diff(pairs.of_label) > 0).sum())
         return Imputed(Y, {"mean_confidence": mean, "mean_rounds": label_rounds / max(n_used, 1)})
 
-    def _answer(self, system: RidgeSystem, question: _Question, block: _Block, state: _State, begun: bool) -> int:
+    def _answer(self, system: RidgeSystem, question: _Question, block: _Block, state: State, begun: bool) -> int:
         """Regression and reassignment in turns until the chances of a block's labels settle; returns labels x turns."""
         active, label_rounds = block.labels, 0
         drift = np.zeros((len(active), question.sketch.shape[1]), np.float32)
@@ -104,7 +107,7 @@ class Disaggregate(Imputer):
             if turn or not begun:
                 far = (drifted > question.reach) & (not block.sketched)
                 drift[far], drifted[far] = 0.0, 0.0
-                _regress(system, question, active[far], state)
+                regress(system, question.candidates, active[far], state)
                 _follow(question, active, state, drift)
             moved, mass = _reassign_labels(system, question, active, drift, state)
             label_rounds += len(active)
@@ -115,35 +118,14 @@ class Disaggregate(Imputer):
         return label_rounds
 
 
-class _State(NamedTuple):
-    """What changes from turn to turn, for each candidate (all float32).
-
-    Attributes
-    ----------
-    chance : that it carries the label.
-    targets : what the scores below, and the sketched changes since, have seen of the chances.
-    scores : fitted scores of the last exact regression, by the joint features.
-    """
-
-    chance: Float32
-    targets: Float32
-    scores: Float32
-
-    @classmethod
-    def of(cls, chance: Float32) -> _State:
-        return cls(chance, np.zeros_like(chance), np.zeros_like(chance))
-
-
 class _Question(NamedTuple):
-    """Who carries what: the pairs, where the candidates of each start, how scores are made without the own fold, and
-    how far chances may move before sketches do not suffice."""
+    """Who of the candidates carries what: how scores are made without the own fold, whether the groups' counts are
+    known, and how far chances may move before sketches do not suffice."""
 
-    pairs: Pairs
-    start: Int64
+    candidates: Candidates
     sketch: Float32
     folds: LeftOut
     known: bool
-    overlap: bool
     reach: float
 
 
@@ -154,17 +136,22 @@ class _Block(NamedTuple):
     sketched: bool
 
 
-def _blocks(system: RidgeSystem, pairs: Pairs, start: Int64, chance: Float32) -> list[_Block]:
+def _blocks(system: RidgeSystem, candidates: Candidates, chance: Float32) -> list[_Block]:
     """Labels of few carriers are compared by sketches: the error, which grows with the root of their number, is small,
-    and h^2 would be a high price. Their blocks are small too, to stay in the processor's cache."""
+    and h^2 would be a high price. Their blocks are small too, to stay in the processor's cache.
+
+    The others stand by their number of candidates, for `regress` takes those of many together, and are dealt out to
+    large blocks, for which solving is cheapest, so that the work of all is about equal.
+    """
+    pairs, start, _ = candidates
     carriers = np.add.reduceat(np.append(chance, 0.0), start[pairs.of_label[:-1]]) * (np.diff(pairs.of_label) > 0)
     few = (carriers > 0) & (carriers <= _FEW_CARRIERS)
-    many = np.flatnonzero((carriers > 0) & ~few)
-    rare = np.flatnonzero(few)
-    width = int(np.clip(_BLOCK_FLOATS // max(system.n_joint, 1), 1, 256))
-    # The dear ones first, or one thread would end long after the other.
+    many, rare = np.flatnonzero((carriers > 0) & ~few), np.flatnonzero(few)
+    many = many[np.argsort(start[pairs.of_label[many]] - start[pairs.of_label[many + 1]], kind="stable")]
+    width = int(np.clip(_BLOCK_FLOATS // max(system.n_joint, 1), 1, _MOST_LABELS))
+    tile, n_blocks = np.arange(len(many)) // PANEL, -(-len(many) // width)
     return [
-        *(_Block(many[first : first + width], False) for first in range(0, len(many), width)),
+        *(_Block(many[tile % n_blocks == block], False) for block in range(n_blocks)),
         *(_Block(rare[first : first + 16], True) for first in range(0, len(rare), 16)),
     ]
 
@@ -195,66 +182,13 @@ def _first_shares(pairs: Pairs, groups: Groups) -> Float64:
     return np.clip(rate / of_groups, 1.0 / pairs.size, 1.0)
 
 
-def _regress(system: RidgeSystem, question: _Question, labels: Int64, state: _State) -> None:
-    """Fit the chances of some labels exactly, and score their candidates."""
-    weights = np.zeros((len(labels), system.n_joint), np.float32)
-    _sum_targets(system.X, question, labels, state, weights)
-    cholesky.solve(system.factor, weights)
-    _score(system.X, question, labels, weights, state)
-
-
 @numba.njit(cache=True, nogil=True)
-def _sum_targets(X: JointRows, question: _Question, labels: Int64, state: _State, sums: Float32) -> None:
-    """``sums[k] = sum_i q_ik x_i`` over the candidates of each label, x_i by its joint features."""
-    pairs, start = question.pairs, question.start
-    for k in range(len(labels)):
-        own, first_pair, end_pair = sums[k], pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
-        state.targets[start[first_pair] : start[end_pair]] = _targets(question, labels[k], state.chance)
-        for pair in range(first_pair, end_pair):
-            for i in range(pairs.size[pair]):
-                q = state.targets[start[pair] + i]
-                if q > 0:
-                    row = pairs.members[pairs.first[pair] + i]
-                    for entry in range(X.indptr[row], X.indptr[row + 1]):
-                        own[X.indices[entry]] += q * X.data[entry]
-
-
-@numba.njit(cache=True, nogil=True, fastmath=True)  # sums in the order that the processor likes, always the same
-def _score(X: JointRows, question: _Question, labels: Int64, weights: Float32, state: _State) -> None:
-    """Fitted scores of the labels' candidates that are not out."""
-    pairs, start = question.pairs, question.start
-    for k in range(len(labels)):
-        own = weights[k]
-        for pair in range(pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]):
-            for i in range(pairs.size[pair]):
-                if state.chance[start[pair] + i] > 0:
-                    row = pairs.members[pairs.first[pair] + i]
-                    state.scores[start[pair] + i] = _dot(X, X.indptr[row], X.indptr[row + 1], own)
-
-
-@numba.njit(cache=True, nogil=True, fastmath=True)
-def _dot(X: JointRows, entry: int, end: int, weights: Float32) -> np.float32:
-    """Inner product of some entries with weights; four sums side by side, for one would wait for itself."""
-    a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
-    while entry + 3 < end:
-        a += X.data[entry] * weights[X.indices[entry]]
-        b += X.data[entry + 1] * weights[X.indices[entry + 1]]
-        c += X.data[entry + 2] * weights[X.indices[entry + 2]]
-        d += X.data[entry + 3] * weights[X.indices[entry + 3]]
-        entry += 4
-    while entry < end:
-        a += X.data[entry] * weights[X.indices[entry]]
-        entry += 1
-    return a + b + c + d
-
-
-@numba.njit(cache=True, nogil=True)
-def _follow(question: _Question, labels: Int64, state: _State, drift: Float32) -> None:
+def _follow(question: _Question, labels: Int64, state: State, drift: Float32) -> None:
     """Add to ``drift[k] = sum_i z_i (change of q_ik)`` what changed since the last time, z_i the sketches."""
-    pairs, start = question.pairs, question.start
+    pairs, start = question.candidates.pairs, question.candidates.start
     for k in range(len(labels)):
         first_pair, end_pair = pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
-        targets, own = _targets(question, labels[k], state.chance), drift[k]
+        targets, own = targets_of(question.candidates, labels[k], state.chance), drift[k]
         for pair in range(first_pair, end_pair):
             for i in range(pairs.size[pair]):
                 place = start[pair] + i
@@ -267,68 +201,67 @@ def _follow(question: _Question, labels: Int64, state: _State, drift: Float32) -
 
 
 @numba.njit(cache=True, nogil=True)
-def _targets(question: _Question, label: int, chance: Float32) -> Float32:
-    """What each candidate counts for in the regression: its chance, but once where it is so through several groups.
-
-    Such a row gets the best of its chances in all of them (in place), and counts where it comes first.
-    """
-    pairs = question.pairs
-    first, end = question.start[pairs.of_label[label]], question.start[pairs.of_label[label + 1]]
-    targets = chance[first:end].copy()
-    if not question.overlap:
-        return targets
-    rows = np.empty(end - first, np.int32)
-    for pair in range(pairs.of_label[label], pairs.of_label[label + 1]):
-        place = question.start[pair] - first
-        rows[place : place + pairs.size[pair]] = pairs.members[pairs.first[pair] : pairs.first[pair] + pairs.size[pair]]
-    order = np.argsort(rows, kind="mergesort")
-    begin = 0
-    while begin < len(order):
-        stop, best = begin, np.float32(0.0)
-        while stop < len(order) and rows[order[stop]] == rows[order[begin]]:
-            best = max(best, targets[order[stop]])
-            stop += 1
-        for position in range(begin, stop):
-            targets[order[position]] = best if position == begin else np.float32(0.0)
-            chance[first + order[position]] = best
-        begin = stop
-    return targets
-
-
-@numba.njit(cache=True, nogil=True)
 def _reassign_labels(
-    system: RidgeSystem, question: _Question, labels: Int64, drift: Float32, state: _State
+    system: RidgeSystem, question: _Question, labels: Int64, drift: Float32, state: State
 ) -> tuple[Float64, Float64]:
     """New chances (in place) by the present scores; returns how much of each label moved, and its sum of chances.
 
     Where the carriers score nothing the features say nothing about the label, and its chances stay.
     """
-    pairs, start, chance = question.pairs, question.start, state.chance
+    (pairs, start, _), chance = question.candidates, state.chance
     moved, mass = np.zeros(len(labels)), np.zeros(len(labels))
-    scratch = np.zeros(len(system.rest.scale), np.float32)
+    scores, offset = _fitted_labels(system, question, labels, drift, state)
+    _leave_out_labels(question, labels, chance, scores, offset)
     for k in range(len(labels)):
         first_pair, end_pair = pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
-        first = start[first_pair]
-        scores = _fitted(question, labels[k], drift[k], state)
-        if len(scratch):
-            _add_rest(system.rest, question, labels[k], chance, scores, scratch)
-        for pair in range(first_pair, end_pair):
-            _leave_out(question, pair, chance[start[pair] : start[pair + 1]], scores[start[pair] - first :])
-        scale = _scale(question, labels[k], scores, chance)
+        first, fitted = start[first_pair], scores[offset[k] : offset[k + 1]]
+        scale = _scale(question, labels[k], fitted, chance)
         if scale > 1e-9:
             mass[k] = np.sum(chance[first : start[end_pair]])
             for pair in range(first_pair, end_pair):
-                own = scores[start[pair] - first : start[pair + 1] - first]
+                own = fitted[start[pair] - first : start[pair + 1] - first]
                 moved[k] += _condition(question, pair, own, scale, chance[start[pair] : start[pair + 1]])
     return moved, mass
 
 
+@numba.njit(cache=True, nogil=True)
+def _fitted_labels(
+    system: RidgeSystem, question: _Question, labels: Int64, drift: Float32, state: State
+) -> tuple[Float32, Int64]:
+    """Fitted scores of the candidates of some labels, one label after the other, and where each label's begin."""
+    (pairs, start, _), offset = question.candidates, np.zeros(len(labels) + 1, np.int64)
+    for k in range(len(labels)):
+        offset[k + 1] = offset[k] + start[pairs.of_label[labels[k] + 1]] - start[pairs.of_label[labels[k]]]
+    scores, scratch = np.zeros(offset[-1], np.float32), np.zeros(len(system.rest.scale), np.float32)
+    for k in range(len(labels)):
+        own = scores[offset[k] : offset[k + 1]]
+        _fit(question, labels[k], drift[k], state, own)
+        if len(scratch):
+            _add_rest(system.rest, question, labels[k], state.chance, own, scratch)
+    return scores, offset
+
+
+@numba.njit(cache=True, nogil=True)
+def _leave_out_labels(question: _Question, labels: Int64, chance: Float32, scores: Float32, offset: Int64) -> None:
+    """Turn fitted scores (in place) into those without the own fold, group by group: its matrix stays in the cache."""
+    pairs, start = question.candidates.pairs, question.candidates.start
+    counts = pairs.of_label[labels + 1] - pairs.of_label[labels]
+    of_block, place, at = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.int64), 0
+    for k in range(len(labels)):
+        first_pair = pairs.of_label[labels[k]]
+        for pair in range(first_pair, pairs.of_label[labels[k] + 1]):
+            of_block[at], place[at] = pair, offset[k] + start[pair] - start[first_pair]
+            at += 1
+    for i in np.argsort(pairs.group[of_block], kind="mergesort"):
+        pair = of_block[i]
+        _leave_out(question, pair, chance[start[pair] : start[pair + 1]], scores[place[i] :])
+
+
 @numba.njit(cache=True, nogil=True, fastmath=True)
-def _fitted(question: _Question, label: int, drift: Float32, state: _State) -> Float32:
-    """Fitted scores of a label's candidates by the joint features; 0 for those that are out."""
-    pairs, start = question.pairs, question.start
+def _fit(question: _Question, label: int, drift: Float32, state: State, scores: Float32) -> None:
+    """Fitted scores of a label's candidates by the joint features; those that are out keep what they have."""
+    pairs, start = question.candidates.pairs, question.candidates.start
     first = start[pairs.of_label[label]]
-    scores = np.zeros(start[pairs.of_label[label + 1]] - first, np.float32)
     drifting = np.any(drift != 0)
     for pair in range(pairs.of_label[label], pairs.of_label[label + 1]):
         for i in range(pairs.size[pair]):
@@ -340,15 +273,14 @@ def _fitted(question: _Question, label: int, drift: Float32, state: _State) -> F
                     for position in range(len(drift)):
                         total += z[position] * drift[position]
                 scores[place - first] = total
-    return scores
 
 
 @numba.njit(cache=True, nogil=True)
 def _add_rest(rest: Rest, question: _Question, label: int, chance: Float32, scores: Float32, scratch: Float32) -> None:
     """Add what the features beyond the joint ones contribute; `scratch` (d - h,) is zero before and after."""
-    X, pairs, start = rest.X, question.pairs, question.start
+    X, (pairs, start, _) = rest.X, question.candidates
     first = start[pairs.of_label[label]]
-    targets = _targets(question, label, chance)
+    targets = targets_of(question.candidates, label, chance)
     mass, with_mean = 0.0, 0.0
     for pair in range(pairs.of_label[label], pairs.of_label[label + 1]):
         for i in range(pairs.size[pair]):
@@ -375,7 +307,7 @@ def _add_rest(rest: Rest, question: _Question, label: int, chance: Float32, scor
 @numba.njit(cache=True, nogil=True, fastmath=True)
 def _leave_out(question: _Question, pair: int, chance: Float32, scores: Float32) -> None:
     """Turn a pair's fitted scores (in place) into those of a regression that had no targets in their fold."""
-    folds, place = question.folds, question.folds.first[question.pairs.group[pair]]
+    folds, place = question.folds, question.folds.first[question.candidates.pairs.group[pair]]
     for fold in range(0, len(chance), FOLD):
         end = min(fold + FOLD, len(chance))
         excess = np.zeros(end - fold, np.float32)
@@ -398,7 +330,7 @@ def _scale(question: _Question, label: int, scores: Float32, chance: Float32) ->
     Chances that may add up to anything must not set their own scale: where counts are not known, the best member of
     each pair does.
     """
-    pairs, start = question.pairs, question.start
+    pairs, start = question.candidates.pairs, question.candidates.start
     first_pair, end_pair = pairs.of_label[label], pairs.of_label[label + 1]
     first, total, count = start[first_pair], np.float64(0.0), np.float64(0.0)
     if question.known:
@@ -415,7 +347,7 @@ def _scale(question: _Question, label: int, scores: Float32, chance: Float32) ->
 @numba.njit(cache=True, nogil=True)
 def _condition(question: _Question, pair: int, scores: Float32, scale: np.float64, chance: Float32) -> float:
     """New chances of a pair's candidates (in place), given the group's count; returns the moved mass."""
-    carriers = question.pairs.carriers[pair]
+    carriers = question.candidates.pairs.carriers[pair]
     within = np.flatnonzero(chance > 0)
     log_odds, posterior = np.empty(len(within)), np.empty(len(within))
     for i in range(len(within)):

@@ -10,29 +10,16 @@ import numpy.typing as npt
 
 from xcore import cholesky
 from xcore.grouping import Groups
+from xcore.imputation.panels import PANEL, JointRows, in_panels, project
 from xcore.kernels import SparseRows, even_blocks, over_blocks, single_threaded_blas
 from xcore.matrices import CSR, Float32, Float64, Int32, Int64
 
 _GRAM_BLOCKS = 32
 _ROW_BLOCKS = 64
 FOLD = 256
-_PANEL = 256
 _MOST_GAIN = 0.95
 _SKETCH = 1024
 _MOST_SKETCHED = 2**29  # floats: 2 GB
-
-
-class JointRows(NamedTuple):
-    """Rows in the joint features, ascending: as `SparseRows`, with indices of 16 bits, which kernels read faster."""
-
-    data: Float32
-    indices: npt.NDArray[np.uint16]
-    indptr: Int64
-
-    @classmethod
-    def of(cls, matrix: CSR) -> JointRows:
-        rows = SparseRows.of(matrix.sorted_indices())
-        return cls(rows.data, rows.indices.astype(np.uint16), rows.indptr)
 
 
 class Rest(NamedTuple):
@@ -132,24 +119,13 @@ def sketch_rows(system: RidgeSystem) -> Float32:
 def project_rows(rows: JointRows, directions: Float32) -> Float32:
     """Inner products (n, r) of all rows with some directions (r, h); cost O(r nnz)."""
     panels = in_panels(directions)
-    products = np.empty((len(rows.indptr) - 1, panels.shape[0] * panels.shape[2]), np.float32)
+    products = np.empty((len(rows.indptr) - 1, len(panels) * PANEL), np.float32)
 
     def fill(block: range) -> None:
         project(rows, panels, block.start, products[block.start : block.stop])
 
     over_blocks(fill, even_blocks(np.diff(rows.indptr), _ROW_BLOCKS))
     return np.ascontiguousarray(products[:, : len(directions)])
-
-
-def in_panels(directions: Float32) -> Float32:
-    """Directions (r, h) in the order in which `project` reads them: (panels, h, directions of a panel), 0 for none."""
-    r, h = directions.shape
-    width = min(_PANEL, r)
-    panels = np.zeros((-(-r // max(width, 1)), h, width), np.float32)
-    for panel in range(len(panels)):
-        part = directions[panel * width : (panel + 1) * width]
-        panels[panel, :, : len(part)] = part.T
-    return panels
 
 
 def _rest(X: CSR, scale: Float64, mean: Float64) -> Rest:
@@ -170,33 +146,6 @@ def _add_gram(X: JointRows, taking_part: npt.NDArray[np.bool_], start: int, stop
             for second in range(first, end):
                 sums[X.indices[second]] += value * X.data[second]
             first += 1
-
-
-@numba.njit(cache=True, nogil=True, fastmath=True)
-def project(X: JointRows, panels: Float32, first: int, products: Float32) -> None:
-    """Inner products of the rows from `first` on with directions `in_panels`, as many rows as `products` has.
-
-    Four entries of a row at a time: what costs most is to read and write the sums.
-    """
-    width = panels.shape[2]
-    for panel in range(len(panels)):
-        columns = panels[panel]
-        for i in range(len(products)):
-            sums = products[i, panel * width : (panel + 1) * width]
-            sums[:] = 0.0
-            entry, end = X.indptr[first + i], X.indptr[first + i + 1]
-            while entry + 3 < end:
-                a, b, c, d = X.data[entry], X.data[entry + 1], X.data[entry + 2], X.data[entry + 3]
-                to_a, to_b = columns[X.indices[entry]], columns[X.indices[entry + 1]]
-                to_c, to_d = columns[X.indices[entry + 2]], columns[X.indices[entry + 3]]
-                for position in range(width):
-                    sums[position] += a * to_a[position] + b * to_b[position] + c * to_c[position] + d * to_d[position]
-                entry += 4
-            while entry < end:
-                value, to = X.data[entry], columns[X.indices[entry]]
-                for position in range(width):
-                    sums[position] += value * to[position]
-                entry += 1
 
 
 class LeftOut(NamedTuple):
