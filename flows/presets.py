@@ -69,9 +69,12 @@ def _override(tree: dict[str, Any], override: str) -> None:
 
 def _explain(error: ValidationError, preset: Path | None) -> str:
     """One line a problem: where, what is wrong, what was got."""
-    lines = []
-    for problem in error.errors():
-        place = ".".join(str(part) for part in problem["loc"])
+    lines, problems = [], error.errors()
+    for problem in problems:
+        loc = problem["loc"]
+        if any(other["loc"][: len(loc)] == loc != other["loc"] for other in problems):
+            continue  # a list that lacks its wrong items says nothing new
+        place = ".".join(str(part) for part in loc)
         got = "" if problem["type"] in ("missing", "extra_forbidden") else f", got {str(problem['input'])[:80]!r}"
         lines.append(f"{place}: {problem['msg']}{got}")
     where = f"{preset} (with --set)" if preset else "the parameters"

@@ -79,6 +79,16 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, overrides: list[str], 
         load_params(Nest, preset(tmp_path, text), overrides)
 
 
+def test_a_list_of_wrong_items_is_not_called_too_short_as_well() -> None:
+    class Colony(FlowParams):
+        eggs: tuple[int, ...] = Field(min_length=1)
+
+    with pytest.raises(ConfigError) as caught:
+        load_params(Colony, None, ["eggs=[three]"])
+    assert "eggs.0" in str(caught.value)
+    assert "at least 1" not in str(caught.value)
+
+
 def test_a_missing_preset_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"preset not found: .*nowhere\.yaml"):
         load_params(Nest, tmp_path / "nowhere.yaml")
