@@ -8,39 +8,30 @@ Newton steps raise it over (w, b); moving the half of the labels with the larges
 (Eq. 9; s_y is the sum and n_y the number of a label's rows) raises it over zeta. The two alternate until no label
 moves, or moves raise the objective by less than `ROUND_GAIN`. Rows carry a constant 1 as their last feature, for b.
 
-Where a node has many rows, the Newton steps between two moves see some `SAMPLE` of them; the moves and the last ascent
-see all. A node's data stand feature by feature, (k + 1, n), so that all loops over rows are vector code.
+Where a node has many rows, the two alternate over some labels first, with some `SAMPLE` of the rows, and then over all.
+A node's data stand feature by feature, (k + 1, n), so that all loops over rows are vector code.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from xcore.kernels import even_blocks, over_blocks
 from xcore.matrices import NO_LABEL, Float32, Float64, Int32, Int64
-from xcore.sampling.ascent import Ascent, climb, dot
+from xcore.sampling.ascent import TILE, ascent_from, climb, dot, gram, mix
 from xcore.sampling.walk import Nodes, aligned
 
 CERTAIN = 1000.0  # sigmoid(-1000) is 0 in any precision
 MAX_ROUNDS = 50
 ROUND_GAIN = 1e-3  # of the objective's size
-SAMPLE = 16384  # rows that Newton steps between two moves of labels see; the last ascent sees all
-EARLY_STEPS = 1  # Newton steps between two moves of labels; the last ascent goes to the optimum
+SAMPLE = 16384  # rows of the labels that a larger node begins with
+EARLY_STEPS = 1  # Newton steps between two moves of labels
 NEWTON_STEPS = 100
+ENOUGH = 1e-4  # nats a row: an ascent ends with the first step that promises no more
 POWER_STEPS = 100
+ALIGNED = 1.0 - 1e-7  # cosine between two power iterations that ends them
 TASKS = 64  # node ranges of a level that threads share
-
-
-class _Rows(NamedTuple):
-    """The data, sorted by label."""
-
-    x: Float32  # (n, k)
-    starts: Int64  # (n_labels + 1,): rows of label y are starts[y] : starts[y + 1]
-    sums: Float64  # (n_labels, k)
 
 
 def depth_of(n_labels: int) -> int:
@@ -70,17 +61,21 @@ def fit_nodes(
     -----
     Labels of a level differ by at most one in number. Cost O(n k^2 depth rounds); threads share the nodes of a level.
     """
-    depth, rows = depth_of(n_labels), _sorted_by_label(X, labels, n_labels)
-    weights, biases = np.zeros((1 << depth, X.shape[1]), np.float32), np.zeros(1 << depth, np.float32)
+    depth, k, by_label = depth_of(n_labels), X.shape[1], np.argsort(labels, kind="stable")
+    weights, biases = np.zeros((1 << depth, k), np.float32), np.zeros(1 << depth, np.float32)
     order, bounds = np.arange(n_labels, dtype=np.int32), np.array([0, n_labels], np.int64)
-    counts = np.diff(rows.starts)
+    # The rows stand in the order of the labels, and the labels in the order of the nodes, from level to level.
+    rows, counts = np.ascontiguousarray(X[by_label], np.float32), np.bincount(labels, minlength=n_labels)
+    scratch = np.empty(len(X) * (k + 1))
     for level in range(depth):
-        first, cuts = 1 << level, np.empty(1 << level, np.int64)
-        cost = np.add.reduceat(np.append(counts[order] + X.shape[1], 0), bounds[:-1])
+        ends, first, cuts = np.append(0, np.cumsum(counts)), 1 << level, np.empty(1 << level, np.int64)
+        cost = np.diff(ends[bounds]) + k * np.diff(bounds)
 
-        def fit(part: range, first: int = first, bounds: Int64 = bounds, cuts: Int64 = cuts) -> None:
-            _fit_range(part.start, part.stop, rows, order, bounds, penalty, per_label, alternate, cuts,
-                       weights[first:], biases[first:])  # fmt: skip
+        def fit(
+            part: range, ends: Int64 = ends, first: int = first, bounds: Int64 = bounds, cuts: Int64 = cuts
+        ) -> None:
+            _fit_range(part.start, part.stop, bounds, ends, penalty, per_label, alternate, scratch, rows, counts, order,
+                       cuts, weights[first:], biases[first:])  # fmt: skip
 
         over_blocks(fit, even_blocks(cost, TASKS))
         bounds = np.append(np.stack([bounds[:-1], bounds[:-1] + cuts], axis=1).ravel(), n_labels)
@@ -91,71 +86,53 @@ def fit_nodes(
     return Nodes(aligned(weights), biases, leaves, places, depth)
 
 
-def _sorted_by_label(X: Float32, labels: Int32, n_labels: int) -> _Rows:
-    by_label = np.argsort(labels, kind="stable")
-    starts = np.append(0, np.cumsum(np.bincount(labels, minlength=n_labels))).astype(np.int64)
-    x = np.ascontiguousarray(X[by_label], np.float32)
-    sums = np.empty((n_labels, X.shape[1]))
-    _sum_rows(x, starts, sums)
-    return _Rows(x, starts, sums)
-
-
-@numba.njit(cache=True, nogil=True)
-def _sum_rows(x: Float32, starts: Int64, sums: Float64) -> None:
-    sums[:] = 0.0
-    for label in range(len(sums)):
-        for i in range(starts[label], starts[label + 1]):
-            for f in range(x.shape[1]):
-                sums[label, f] += x[i, f]
-
-
 @numba.njit(cache=True, nogil=True)
 def _fit_range(
-    first: int, last: int, rows: _Rows, order: Int32, bounds: Int64, penalty: float, per_label: bool, alternate: bool,
-    cuts: Int64, weights: Float32, biases: Float32,
+    first: int, last: int, bounds: Int64, ends: Int64, penalty: float, per_label: bool, alternate: bool,
+    scratch: Float64, rows: Float32, counts: Int64, order: Int32, cuts: Int64, weights: Float32, biases: Float32,
 ) -> None:  # fmt: skip
-    """Fit nodes `first` to `last` of a level: reorder their labels, and set cuts, weights and biases."""
-    history = np.empty(MAX_ROUNDS + 1)
+    """Fit nodes `first` to `last` of a level: reorder their labels and rows, and set cuts, weights and biases."""
+    history, width = np.empty(MAX_ROUNDS + 1), rows.shape[1] + 1
     for node in range(first, last):
-        labels = order[bounds[node] : bounds[node + 1]]
-        cuts[node] = len(labels) // 2  # never more than half of the leaves, on either side
-        if len(labels) == 1:
+        begin, end = bounds[node], bounds[node + 1]
+        cuts[node] = (end - begin) // 2  # never more than half of the leaves, on either side
+        if end - begin == 1:
             biases[node] = CERTAIN
-        if len(labels) < 2:
+        if end - begin < 2:
             continue
-        x, ends = _gathered(rows, labels)
-        sums = np.empty((len(labels), len(x)))
-        for i, label in enumerate(labels):
-            sums[i, :-1], sums[i, -1] = rows.sums[label], rows.starts[label + 1] - rows.starts[label]
-        strength = penalty * (len(labels) if per_label else 1)
-        theta, split = fit_node(x, ends, sums, strength, alternate, history)[:2]
-        labels[:] = labels[split]
+        own = rows[ends[begin] : ends[end]]
+        x = scratch[ends[begin] * width : ends[end] * width].reshape(width, len(own))
+        for i in range(len(own)):
+            for f in range(width - 1):
+                x[f, i] = own[i, f]
+        x[-1] = 1.0
+        own_ends, strength = ends[begin + 1 : end + 1] - ends[begin], penalty * (end - begin if per_label else 1)
+        theta, right, _ = fit_node(x, own_ends, strength, alternate, history)
         weights[node], biases[node] = theta[:-1], theta[-1]
+        _reorder(x, own_ends, right, own, counts[begin:end], order[begin:end])
 
 
 @numba.njit(cache=True, nogil=True)
-def _gathered(rows: _Rows, labels: Int32) -> tuple[Float64, Int64]:
-    """Features (k + 1, n) of the rows of some labels, one label after the other; and where each label's rows end."""
-    ends = np.empty(len(labels), np.int64)
-    n, k = 0, rows.x.shape[1]
-    for i, label in enumerate(labels):
-        n += rows.starts[label + 1] - rows.starts[label]
-        ends[i] = n
-    x = np.empty((k + 1, n))
-    x[k] = 1.0
-    at = 0
-    for label in labels:
-        for row in range(rows.starts[label], rows.starts[label + 1]):
-            for f in range(k):
-                x[f, at] = rows.x[row, f]
-            at += 1
-    return x, ends
+def _reorder(x: Float64, ends: Int64, right: Float64, rows: Float32, counts: Int64, labels: Int32) -> None:
+    """Bring labels, their numbers of rows and their rows in the order of the sides."""
+    place, row, before = 0, 0, labels.copy()
+    for side in (0.0, 1.0):
+        for i in range(len(labels)):
+            if right[i] != side:
+                continue
+            start = ends[i - 1] if i else 0
+            labels[place], counts[place] = before[i], ends[i] - start
+            place += 1
+            for source in range(start, ends[i]):
+                for f in range(rows.shape[1]):
+                    rows[row, f] = x[f, source]
+                row += 1
 
 
 @numba.njit(cache=True, nogil=True)
 def fit_node(
-    x: Float64, ends: Int64, sums: Float64, penalty: float, alternate: bool, history: Float64
-) -> tuple[Float64, Int64, int]:
+    x: Float64, ends: Int64, penalty: float, alternate: bool, history: Float64
+) -> tuple[Float64, Float64, int]:
     """Parameters and split of one node.
 
     Parameters
@@ -164,166 +141,201 @@ def fit_node(
         Rows of the node's labels, one label after the other, feature by feature; the last feature is 1.
     ends : int64 (r,)
         Where each label's rows end.
-    sums : float64 (r, k + 1)
-        Sum of each label's rows.
     history : float64 (MAX_ROUNDS + 1,)
-        Receives the objective after each ascent; an estimate where the ascent saw a sample of the rows.
+        Receives the objective after each ascent over all rows.
 
     Returns
     -------
     theta : float64 (k + 1,)
         The weights and, last, the bias.
-    split : int64 (r,)
-        Labels in order; the first ``r // 2`` go left.
+    right : float64 (r,)
+        1 for the labels that go right, 0 for the ``r // 2`` that go left.
     n_ascents : int
         Entries of `history` in use.
     """
-    n_left, theta = len(ends) // 2, np.zeros(len(x))
-    theta[:-1] = _leading_direction(sums[:, :-1])
-    scores = _scores(sums, theta)
-    theta[-1] = -np.sum(scores) / max(x.shape[1], 1)
-    split = np.argsort(scores, kind="mergesort")
-    basis = _basis(x)
-    if len(basis) < len(theta):
-        # Few rows span few dimensions, and outside of them the penalty keeps theta at 0.
-        x, theta = _in_basis(x, basis), _in_basis(theta.reshape(-1, 1), basis)[:, 0].copy()
-    n_ascents, ascent = 0, Ascent(np.empty(len(x)), np.empty((len(x), len(x))), np.zeros(1, np.bool_))
-    if alternate and len(ends) > 2:  # of two labels there is but one split
-        n_ascents = _alternate(x, ends, sums, penalty, basis, theta, split, ascent, history)
-    history[n_ascents] = climb(x, _right_of(split, n_left, ends), penalty, theta, NEWTON_STEPS, ascent)
-    return _back(theta, basis), split, n_ascents + 1
+    sums, theta, every = _label_sums(x, ends), np.zeros(len(x)), -(-x.shape[1] // SAMPLE)
+    if alternate and every > 1 and len(ends) >= 2 * every:
+        some, some_ends = _every_label(x, ends, every)
+        some_sums, right = _label_sums(some, some_ends), np.zeros(len(ends))
+        _rise(some, some_sums, penalty / every, True, theta, _first_split(some_sums), history)
+        _move(sums, theta, right)
+    else:
+        right = _first_split(sums)
+    if x.shape[1] >= len(x):
+        return theta, right, _rise(x, sums, penalty, alternate, theta, right, history)
+    # Few rows span few dimensions, and outside of them the penalty keeps theta at 0.
+    basis, coordinates = _spanned(x)
+    within = np.zeros(len(basis))
+    n_ascents = _rise(coordinates, _label_sums(coordinates, ends), penalty, alternate, within, right, history)
+    mix(within, basis, 0, len(theta), theta)
+    return theta, right, n_ascents
 
 
 @numba.njit(cache=True, nogil=True)
-def _alternate(
-    x: Float64, ends: Int64, sums: Float64, penalty: float, basis: Float64, theta: Float64, split: Int64,
-    ascent: Ascent, history: Float64,
-) -> int:  # fmt: skip
+def _every_label(x: Float64, ends: Int64, every: int) -> tuple[Float64, Int64]:
+    """Rows of each `every`-th label."""
+    some_ends = np.empty(-(-len(ends) // every), np.int64)
+    n = 0
+    for i in range(len(some_ends)):
+        label = i * every
+        n += ends[label] - (ends[label - 1] if label else 0)
+        some_ends[i] = n
+    some = np.empty((len(x), n))
+    for f in range(len(x)):
+        at = 0
+        for label in range(0, len(ends), every):
+            for row in range(ends[label - 1] if label else 0, ends[label]):
+                some[f, at] = x[f, row]
+                at += 1
+    return some, some_ends
+
+
+@numba.njit(cache=True, nogil=True)
+def _label_sums(x: Float64, ends: Int64) -> Float64:
+    sums = np.empty((len(x), len(ends)))
+    for f in range(len(x)):
+        row = 0
+        for label in range(len(ends)):
+            total = 0.0
+            while row < ends[label]:
+                total += x[f, row]
+                row += 1
+            sums[f, label] = total
+    return sums
+
+
+@numba.njit(cache=True, nogil=True)
+def _rise(
+    x: Float64, sums: Float64, penalty: float, alternate: bool, theta: Float64, right: Float64, history: Float64
+) -> int:
     """Newton steps and moves of labels in turn, in place; the number of ascents, whose objectives fill `history`."""
-    every, n_left = max(1, -(-x.shape[1] // SAMPLE)), len(ends) // 2
-    seen, n_ascents, rising = np.ascontiguousarray(x[:, ::every]), 0, True
+    n_ascents, ascent = 0, ascent_from(x, theta)
+    rising = alternate and len(right) > 2  # of two labels there is but one split
     while rising:
-        right = _right_of(split, n_left, ends)[::every].copy()
-        history[n_ascents] = every * climb(seen, right, penalty / every, theta, EARLY_STEPS, ascent)
+        history[n_ascents] = climb(x, _target(sums, right), penalty, ascent, EARLY_STEPS, 0.0)
         n_ascents += 1
         gain = history[n_ascents - 1] - history[n_ascents - 2] if n_ascents > 1 else np.inf
-        rising = _moved(sums, _back(theta, basis), split, n_left)
+        rising = _move(sums, theta, right)
         rising = rising and gain > ROUND_GAIN * abs(history[n_ascents - 1]) and n_ascents < MAX_ROUNDS
-    ascent.is_kept[0] = ascent.is_kept[0] and every == 1
-    return n_ascents
+    history[n_ascents] = climb(x, _target(sums, right), penalty, ascent, NEWTON_STEPS, ENOUGH * x.shape[1])
+    return n_ascents + 1
 
 
 @numba.njit(cache=True, nogil=True)
-def _basis(x: Float64) -> Float64:
-    """Orthonormal rows that span the columns of `x`, by Gram and Schmidt; none where x has no fewer of them."""
+def _target(sums: Float64, right: Float64) -> Float64:
+    """The sum of the rows on the right."""
+    target = np.empty(len(sums))
+    for f in range(len(sums)):
+        target[f] = dot(sums[f], right)
+    return target
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
+def _spanned(x: Float64) -> tuple[Float64, Float64]:
+    """Orthonormal rows that span the columns of `x`, by Gram and Schmidt; and the columns' coordinates."""
     k, n = x.shape
-    if n >= k:
-        return np.empty((k, 0))
-    basis, rank = np.empty((n, k)), 0
+    basis, coordinates, rank = np.empty((n, k)), np.zeros((n, n)), 0
     for i in range(n):
-        basis[rank] = x[:, i]
-        for _ in range(2):  # twice is enough for full precision
-            for j in range(rank):
-                share = dot(basis[rank], basis[j])
-                for f in range(k):
-                    basis[rank, f] -= share * basis[j, f]
-        length = np.sqrt(dot(basis[rank], basis[rank]))
-        if length > 1e-8:  # the constant feature makes every column at least 1 long
-            basis[rank] /= length
+        square = 0.0
+        for f in range(k):
+            basis[rank, f] = x[f, i]
+        for j in range(rank):
+            share = 0.0
+            for f in range(k):
+                share += basis[rank, f] * basis[j, f]
+            for f in range(k):
+                basis[rank, f] -= share * basis[j, f]
+            coordinates[j, i] = share
+        for f in range(k):
+            square += basis[rank, f] * basis[rank, f]
+        if square > 1e-12:  # the constant feature makes every column at least 1 long
+            coordinates[rank, i] = np.sqrt(square)
+            for f in range(k):
+                basis[rank, f] /= coordinates[rank, i]
             rank += 1
-    return basis[:rank].copy()
+    return basis[:rank], coordinates[:rank]
 
 
 @numba.njit(cache=True, nogil=True)
-def _in_basis(x: Float64, basis: Float64) -> Float64:
-    out = np.zeros((len(basis), x.shape[1]))
-    for j in range(len(basis)):
-        for f in range(len(x)):
-            for i in range(x.shape[1]):
-                out[j, i] += basis[j, f] * x[f, i]
-    return out
+def _move(sums: Float64, theta: Float64, right: Float64) -> bool:
+    """Put the labels with the largest gain (Eq. 9) on the right; whether any changes its side."""
+    gains = np.empty(len(right))
+    mix(theta, sums, 0, len(gains), gains)
+    return bool(_assign(gains, right))
 
 
 @numba.njit(cache=True, nogil=True)
-def _back(theta: Float64, basis: Float64) -> Float64:
-    """The vector of the whole space with coordinates `theta`; without a basis, itself."""
-    if not basis.shape[1]:
-        return theta
-    out = np.zeros(basis.shape[1])
-    for j in range(len(theta)):
-        out += theta[j] * basis[j]
-    return out
-
-
-@numba.njit(cache=True, nogil=True)
-def _moved(sums: Float64, theta: Float64, split: Int64, n_left: int) -> bool:
-    """Put the labels with the largest gain (Eq. 9) last in `split`; whether any changes its side."""
-    gains = _scores(sums, theta)
-    middle = np.partition(gains, n_left)[n_left]
-    n_ties = n_left  # labels in the middle that fit on the left; those that stand first stay there
+def _assign(gains: Float64, right: Float64) -> bool:
+    """Put the half with the largest gains on the right; whether any changes its side."""
+    n_left = len(right) // 2
+    middle = _ranked(gains.copy(), n_left)
+    room, moved = n_left, False  # on the left, for labels in the middle: those that are there stay first
     for gain in gains:
-        n_ties -= gain < middle
-    new, at_left, at_right, moved = np.empty_like(split), 0, n_left, False
-    for place, label in enumerate(split):
-        goes_left = gains[label] < middle
-        if gains[label] == middle and n_ties:
-            n_ties -= 1
-            goes_left = True
-        if goes_left:
-            moved = moved or place >= n_left
-            new[at_left] = label
-            at_left += 1
-        else:
-            new[at_right] = label
-            at_right += 1
-    if moved:
-        split[:] = new
+        room -= gain < middle
+    for stays in (True, False):
+        for label in range(len(gains)):
+            if gains[label] == middle and (right[label] == 0.0) == stays:
+                gains[label] = -np.inf if room > 0 else np.inf
+                room -= 1
+    for label in range(len(gains)):
+        side = 1.0 if gains[label] > middle else 0.0
+        moved = moved or side != right[label]
+        right[label] = side
     return moved
 
 
 @numba.njit(cache=True, nogil=True)
-def _scores(sums: Float64, theta: Float64) -> Float64:
-    scores = np.empty(len(sums))
-    for y in range(len(sums)):
-        scores[y] = dot(sums[y], theta)
-    return scores
+def _ranked(values: Float64, place: int) -> float:
+    """What would stand at `place` if the values were sorted, by quickselect; reorders them."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot, i, j = values[(low + high) // 2], low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i, j = i + 1, j - 1
+        low, high = (low, j) if place <= j else (i, high) if place >= i else (place, place)
+    return float(values[place])
 
 
 @numba.njit(cache=True, nogil=True)
-def _right_of(split: Int64, n_left: int, ends: Int64) -> npt.NDArray[np.bool_]:
-    """For each row whether its label goes right."""
-    right = np.zeros(ends[-1], np.bool_)
-    for label in split[n_left:]:
-        right[(ends[label - 1] if label else 0) : ends[label]] = True
+def _first_split(sums: Float64) -> Float64:
+    """Half of the labels on either side along the leading eigenvector of the covariance of their sums."""
+    right = np.zeros(sums.shape[1])
+    if len(right) == 2:  # the two splits are the same
+        right[1] = 1.0
+        return right
+    centred = sums[:-1].copy()
+    for f in range(len(centred)):
+        centred[f] -= np.mean(centred[f])
+    if len(right) < len(centred):
+        _assign(_leading_vector(np.ascontiguousarray(centred.T)), right)  # a label's entry is its score
+    else:
+        _move(centred, _leading_vector(centred), right)
     return right
 
 
-@numba.njit(cache=True, nogil=True)
-def _leading_direction(sums: Float64) -> Float64:
-    """Leading eigenvector of the covariance of the rows of `sums`, by power iteration; zeros if they are all alike."""
-    r, k = sums.shape
-    mean, covariance = np.zeros(k), np.zeros((k, k))
-    for y in range(r):
-        for i in range(k):
-            mean[i] += sums[y, i] / r
-    for y in range(r):
-        for i in range(k):
-            centred = sums[y, i] - mean[i]
-            for j in range(k):
-                covariance[i, j] += centred * (sums[y, j] - mean[j])
-    direction: Float64 = covariance[np.argmax(np.diag(covariance))].copy()
-    previous = np.zeros(k)
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _leading_vector(x: Float64) -> Float64:
+    """Leading eigenvector of ``x @ x.T``, by power iteration; zeros if x is 0."""
+    k, n = x.shape
+    product, previous = np.empty((k, k)), np.zeros(k)
+    gram(x, np.ones(n), 1, np.empty((2, TILE)), product)
+    for i in range(k):
+        for j in range(i):
+            product[j, i] = product[i, j]
+    vector: Float64 = product[np.argmax(np.diag(product))].copy()
     for _ in range(POWER_STEPS):
-        length = np.sqrt(dot(direction, direction))
+        length = np.sqrt(dot(vector, vector))
         if length == 0.0:
             break
-        direction /= length
-        if dot(direction, previous) > 1.0 - 1e-12:
+        vector /= length
+        if dot(vector, previous) > ALIGNED:
             break
-        previous[:] = direction
-        for i in range(k):
-            direction[i] = dot(covariance[i], previous)
-    length = np.sqrt(dot(direction, direction))
-    if length > 0.0:
-        direction /= length
-    return direction
+        previous[:] = vector
+        mix(previous, product, 0, k, vector)
+    return vector

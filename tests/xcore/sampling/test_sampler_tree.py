@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from xcore.errors import ConfigError
 from xcore.matrices import NO_LABEL
-from xcore.sampling.ascent import objective
+from xcore.sampling.ascent import _exp_minus, ascent_from, climb, objective
 from xcore.sampling.draws import keys_of
 from xcore.sampling.sampler import (
     FittedFrequency,
@@ -25,7 +25,7 @@ from xcore.sampling.sampler import (
     Uniform,
     load_sampler,
 )
-from xcore.sampling.tree import MAX_ROUNDS, SAMPLE, _moved, _right_of, fit_node
+from xcore.sampling.tree import ENOUGH, MAX_ROUNDS, SAMPLE, _label_sums, _move, _ranked, fit_node
 
 K = 4
 
@@ -94,101 +94,124 @@ def test_a_draw_depends_on_its_key_and_number_only() -> None:
     assert not np.array_equal(tree.sample(X, 7, keys(40, seed=6)).labels, many)
 
 
-def node_data(n_labels: int, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features of the rows by label, a 1 last; where each label's rows end; and their sums."""
+def node_data(n_labels: int, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Features of the rows by label, a 1 last; and where each label's rows end."""
     X, labels = clusters(n, n_labels, seed)
     x = np.hstack([X[np.argsort(labels, kind="stable")].astype(np.float64), np.ones((n, 1))])
-    ends = np.cumsum(np.bincount(labels, minlength=n_labels))
-    return np.ascontiguousarray(x.T), ends, np.array([part.sum(axis=0) for part in np.split(x, ends)[:n_labels]])
+    return np.ascontiguousarray(x.T), np.cumsum(np.bincount(labels, minlength=n_labels))
+
+
+def rows_right(right: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """For each row whether its label goes right."""
+    return np.repeat(right, np.diff(ends, prepend=0)) > 0
+
+
+def by_definition(x: np.ndarray, right: np.ndarray, penalty: float, theta: np.ndarray) -> float:
+    sign = np.where(right, 1.0, -1.0)
+    return float(-np.logaddexp(0, -sign * (theta @ x)).sum() - penalty * theta @ theta)
 
 
 def value_and_gradient(x: np.ndarray, right: np.ndarray, penalty: float, theta: np.ndarray) -> tuple[float, np.ndarray]:
-    gradient = np.empty(len(theta))
-    return objective(x, right, penalty, theta, gradient, np.empty(x.shape[1])), gradient
+    ascent = ascent_from(x, theta.copy())
+    value, norm = objective(x[:, right].sum(axis=1), penalty, ascent)
+    assert norm == pytest.approx(np.linalg.norm(ascent.gradient))
+    return value, ascent.gradient
+
+
+def top(x: np.ndarray, right: np.ndarray, penalty: float) -> tuple[float, np.ndarray]:
+    """The objective and parameters where steps gain nothing any more."""
+    ascent = ascent_from(x, np.zeros(len(x)))
+    return climb(x, x[:, right].sum(axis=1), penalty, ascent, 200, 0.0), ascent.theta
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
 def test_moving_a_label_changes_the_objective_by_its_gain(seed: int) -> None:
-    x, ends, sums = node_data(5, 40, seed)
-    theta = np.random.default_rng(seed).normal(size=K + 1)
-    split, label = np.arange(5), seed % 5
-    right = _right_of(split, 2, ends)
-    moved = right.copy()
-    moved[ends[label - 1] if label else 0 : ends[label]] = True
-    moved_back = moved.copy()
-    moved_back[ends[label - 1] if label else 0 : ends[label]] = False
-    up, down = (value_and_gradient(x, side, 0.1, theta)[0] for side in (moved, moved_back))
-    assert up - down == pytest.approx(sums[label] @ theta, abs=1e-9)
+    x, ends = node_data(5, 40, seed)
+    theta, label = np.random.default_rng(seed).normal(size=K + 1), seed % 5
+    up, down = np.array([0.0, 0.0, 1.0, 1.0, 1.0]), np.array([0.0, 0.0, 1.0, 1.0, 1.0])
+    up[label], down[label] = 1, 0
+    values = [by_definition(x, rows_right(right, ends), 0.1, theta) for right in (up, down)]
+    assert values[0] - values[1] == pytest.approx(_label_sums(x, ends)[:, label] @ theta, abs=1e-9)
 
 
 def test_the_objective_and_its_gradient_are_those_of_the_definition() -> None:
-    x, ends, _ = node_data(4, 30)
-    theta, right = np.random.default_rng(2).normal(size=K + 1), _right_of(np.arange(4), 2, ends)
-    sign = np.where(right, 1.0, -1.0)
+    x, ends = node_data(4, 300)
+    theta, right = np.random.default_rng(2).normal(size=K + 1), rows_right(np.array([0.0, 0.0, 1.0, 1.0]), ends)
     value, gradient = value_and_gradient(x, right, 0.1, theta)
-    assert value == pytest.approx(-np.logaddexp(0, -sign * (theta @ x)).sum() - 0.1 * theta @ theta)
+    assert value == pytest.approx(by_definition(x, right, 0.1, theta), rel=1e-12)
     for f in range(K + 1):
         step = np.eye(K + 1)[f] * 1e-5
-        slope = value_and_gradient(x, right, 0.1, theta + step)[0] - value_and_gradient(x, right, 0.1, theta - step)[0]
-        assert gradient[f] == pytest.approx(slope / 2e-5, abs=1e-5)
+        slope = by_definition(x, right, 0.1, theta + step) - by_definition(x, right, 0.1, theta - step)
+        assert gradient[f] == pytest.approx(slope / 2e-5, abs=1e-4)
 
 
-@pytest.mark.parametrize(("n_labels", "n"), [(2, 3), (2, 40), (9, 7), (30, 200), (64, 2000)])
-def test_a_node_climbs_to_a_top_where_the_gradient_vanishes(n_labels: int, n: int) -> None:
-    x, ends, sums = node_data(n_labels, n)
-    history = np.empty(MAX_ROUNDS + 1)
-    theta, split, n_ascents = fit_node(x, ends, sums, 0.1, True, history)
-    right = _right_of(split, n_labels // 2, ends)
-    value, gradient = value_and_gradient(x, right, 0.1, theta)
-    assert np.linalg.norm(gradient) < 1e-6
-    assert value == pytest.approx(history[n_ascents - 1])
-    assert (np.diff(history[:n_ascents]) >= -1e-9 * abs(value)).all()
-    assert sorted(split) == list(range(n_labels))
-    eigen = np.empty(MAX_ROUNDS + 1)
-    fit_node(x, ends, sums, 0.1, False, eigen)
-    assert value >= eigen[0] - 1e-9
+def test_the_exponential_of_plain_arithmetic_is_the_exponential() -> None:
+    a = np.linspace(0, 60, 5000)
+    found = np.array([_exp_minus(value) for value in a])
+    assert np.allclose(found, np.exp(-np.minimum(a, 40)), rtol=1e-13, atol=0)
 
 
-def test_a_node_with_more_rows_than_early_steps_see_still_ends_at_a_top_of_all_rows() -> None:
-    n = SAMPLE + 2000
-    x, ends, sums = node_data(50, n)
+@pytest.mark.parametrize(("n_labels", "n", "dimensions"), [(2, 40, 4), (9, 200, 4), (30, 5000, 4), (40, 900, 18)])
+def test_steps_without_end_reach_the_top_where_the_gradient_vanishes(n_labels: int, n: int, dimensions: int) -> None:
+    x, ends = node_data(n_labels, n)
+    more = np.random.default_rng(0).normal(size=(dimensions - K, n))
+    x, right = np.vstack([more, x]), rows_right(np.arange(n_labels) % 2, ends)
+    value, theta = top(x, right, 0.1)
+    assert np.linalg.norm(value_and_gradient(x, right, 0.1, theta)[1]) < 1e-6
+    assert value == pytest.approx(by_definition(x, right, 0.1, theta), rel=1e-12)
+
+
+@pytest.mark.parametrize(("n_labels", "n"), [(2, 3), (2, 40), (9, 7), (30, 200), (64, 2000), (50, SAMPLE + 2000)])
+def test_a_node_climbs_by_rounds_that_only_go_up_to_within_little_of_the_top(n_labels: int, n: int) -> None:
+    x, ends = node_data(n_labels, n)
     history, eigen = np.empty(MAX_ROUNDS + 1), np.empty(MAX_ROUNDS + 1)
-    theta, split, n_ascents = fit_node(x, ends, sums, 0.1, True, history)
-    value, gradient = value_and_gradient(x, _right_of(split, 25, ends), 0.1, theta)
-    assert np.linalg.norm(gradient) < 1e-6 * n / 1000
-    assert value == pytest.approx(history[n_ascents - 1])
-    fit_node(x, ends, sums, 0.1, False, eigen)
-    assert value > eigen[0]
+    theta, right, n_ascents = fit_node(x, ends, 0.1, True, history)
+    value = by_definition(x, rows_right(right, ends), 0.1, theta)
+    assert value > top(x, rows_right(right, ends), 0.1)[0] - 0.1 * ENOUGH * n
+    assert value == pytest.approx(history[n_ascents - 1], abs=0.2 * ENOUGH * n)
+    assert (np.diff(history[:n_ascents]) >= -1e-9 * abs(value)).all()
+    assert sorted(right) == [0] * (n_labels // 2) + [1] * (n_labels - n_labels // 2)
+    fit_node(x, ends, 0.1, False, eigen)
+    assert value >= eigen[0] - 0.1 * ENOUGH * n
 
 
 def test_a_move_fills_the_halves_by_gain_and_leaves_ties_where_they_are() -> None:
-    sums, split = np.array([[3.0], [1.0], [2.0], [2.0], [2.0], [0.0]]), np.array([0, 4, 3, 2, 1, 5])
-    assert _moved(sums, np.ones(1), split, 3)
-    assert split.tolist() == [4, 1, 5, 0, 3, 2]
-    assert not _moved(sums, np.ones(1), split, 3)
-    assert split.tolist() == [4, 1, 5, 0, 3, 2]
+    sums, right = np.array([[3.0, 1.0, 2.0, 2.0, 2.0, 0.0]]), np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0])
+    assert _move(sums, np.ones(1), right)
+    assert right.tolist() == [1, 0, 1, 1, 0, 0]
+    assert not _move(sums, np.ones(1), right)
+    assert right.tolist() == [1, 0, 1, 1, 0, 0]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.integers(0, 39))
+def test_selection_finds_what_sorting_finds(values: list[int], place: int) -> None:
+    place %= len(values)
+    assert _ranked(np.array(values, np.float64), place) == sorted(values)[place]
 
 
 def test_few_rows_are_fitted_as_well_as_in_all_dimensions() -> None:
     """Three rows span three dimensions: the optimum found there is the one of plain Newton steps in all of them."""
-    x, ends, sums = node_data(2, 3)
-    theta, split, _ = fit_node(x, ends, sums, 0.1, True, np.empty(MAX_ROUNDS + 1))
-    right, plain = _right_of(split, 1, ends), np.zeros(K + 1)
+    x, ends = node_data(2, 3)
+    theta, right, _ = fit_node(x, ends, 0.1, True, np.empty(MAX_ROUNDS + 1))
+    plain = np.zeros(K + 1)
     for _ in range(50):
         chance = 1 / (1 + np.exp(-plain @ x))
         hessian = (x * (chance * (1 - chance))) @ x.T + 0.2 * np.eye(K + 1)
-        plain += np.linalg.solve(hessian, x @ (right - chance) - 0.2 * plain)
-    assert np.allclose(theta, plain, atol=1e-6)
+        plain += np.linalg.solve(hessian, x @ (rows_right(right, ends) - chance) - 0.2 * plain)
+    assert np.allclose(theta, plain, atol=1e-2 * np.linalg.norm(plain))
 
 
 def test_alternation_beats_eigenvector_splits_which_beat_uniform() -> None:
-    X, labels = clusters(3000, 45)
-    likelihood = {
-        structure: Tree(structure=structure).fit(X, labels, 45).log_prob(X, labels[:, None]).mean()
-        for structure in ("alternate", "eigen")
-    }
-    assert likelihood["alternate"] >= likelihood["eigen"] > -np.log(45)
+    """Over several problems: every node gains, yet a greedy tree as a whole may lose a little on one of them."""
+    found: dict[str, list[float]] = {"alternate": [], "eigen": []}
+    for seed in range(8):
+        X, labels = clusters(3000, 45, seed)
+        for structure, values in found.items():
+            values.append(Tree(structure=structure).fit(X, labels, 45).log_prob(X, labels[:, None]).mean())
+    assert np.mean(found["alternate"]) > np.mean(found["eigen"])
+    assert min(found["eigen"]) > -np.log(45)
 
 
 def test_a_penalty_per_label_holds_large_nodes_more() -> None:
