@@ -14,7 +14,7 @@ from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels, rows
 from xcore.imputation.beginning import first_scores
 from xcore.imputation.candidates import Candidates, State, targets_of
 from xcore.imputation.panels import PANEL
-from xcore.imputation.posterior import given_count, given_some
+from xcore.imputation.posterior import given_count, given_mean, mean_given_some
 from xcore.imputation.regression import regress
 from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows
 from xcore.kernels import even_blocks, over_blocks, single_threaded_blas
@@ -30,6 +30,7 @@ _FEW_CARRIERS = 5
 _FEW_GROUPS = 1024
 _ERROR = 0.0075  # of a score, which sketched changes may cause
 _STILL = 1e-3  # a change of a chance that sketches need not follow yet
+_GROWTH_STEPS = 20
 _OUT = 0.1  # of its first share: a candidate whose chance falls below is out for good
 
 
@@ -47,8 +48,8 @@ class Disaggregate(Imputer):
     2. Within each (group, label) pair, new q from the scores s that the members would get from a regression without
        their group (`LeftOut`; else a group of similar members confirms whatever it was given first). The odds of a
        member are ``max(s / s_k, 0.05)^2.2``, s_k the mean score of the label's carriers, conditioned exactly on the
-       group's count (`given_count`). Where counts are not known, s_k is the mean of the groups' best scores, and the
-       condition is "at least one" (`given_some`).
+       group's count (`given_count`). Where counts are not known, the scores tell them: as chances of independent
+       members of whom at least one carries the label (`mean_given_some`, `given_mean`).
 
     A label is done when its chances move by less than 5 %. The `count` best members of each pair become positives (as
     many as are expected where counts are not known), and their q is the confidence. The exponent was chosen once, on
@@ -215,12 +216,13 @@ def _reassign_labels(
     for k in range(len(labels)):
         first_pair, end_pair = pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
         first, fitted = start[first_pair], scores[offset[k] : offset[k + 1]]
-        scale = _scale(question, labels[k], fitted, chance)
+        scale = _mean_score(fitted, chance[first : start[end_pair]])
         if scale > 1e-9:
             mass[k] = np.sum(chance[first : start[end_pair]])
+            growth = 1.0 if question.known else _growth(question.candidates, labels[k], fitted, mass[k])
             for pair in range(first_pair, end_pair):
                 own = fitted[start[pair] - first : start[pair + 1] - first]
-                moved[k] += _condition(question, pair, own, scale, chance[start[pair] : start[pair + 1]])
+                moved[k] += _condition(question, pair, own, scale, growth, chance[start[pair] : start[pair + 1]])
     return moved, mass
 
 
@@ -324,28 +326,33 @@ def _leave_out(question: _Question, pair: int, chance: Float32, scores: Float32)
 
 
 @numba.njit(cache=True, nogil=True)
-def _scale(question: _Question, label: int, scores: Float32, chance: Float32) -> np.float64:
-    """Mean score of the label's carriers.
-
-    Chances that may add up to anything must not set their own scale: where counts are not known, the best member of
-    each pair does.
-    """
-    pairs, start = question.candidates.pairs, question.candidates.start
-    first_pair, end_pair = pairs.of_label[label], pairs.of_label[label + 1]
-    first, total, count = start[first_pair], np.float64(0.0), np.float64(0.0)
-    if question.known:
-        for i in range(len(scores)):
-            total += chance[first + i] * scores[i]
-            count += chance[first + i]
-    else:
-        for pair in range(first_pair, end_pair):
-            total += np.max(scores[start[pair] - first : start[pair + 1] - first])
-            count += 1.0
+def _mean_score(scores: Float32, chance: Float32) -> float:
+    """Mean score of a label's carriers."""
+    total, count = 0.0, 0.0
+    for i in range(len(scores)):
+        total += chance[i] * scores[i]
+        count += chance[i]
     return total / count
 
 
 @numba.njit(cache=True, nogil=True)
-def _condition(question: _Question, pair: int, scores: Float32, scale: np.float64, chance: Float32) -> float:
+def _growth(candidates: Candidates, label: int, scores: Float32, mass: float) -> float:
+    """By how much the label's mass of chances will have grown when counts that follow from scores, and scores that
+    grow with the counts, agree; the turns alone would take long to get there."""
+    (pairs, start, _), growth = candidates, 1.0
+    first = start[pairs.of_label[label]]
+    for _ in range(_GROWTH_STEPS):
+        before, total = growth, 0.0
+        for pair in range(pairs.of_label[label], pairs.of_label[label + 1]):
+            total += mean_given_some(scores[start[pair] - first : start[pair + 1] - first], growth)
+        growth = total / mass
+        if abs(growth - before) < 0.01 * before:
+            break
+    return growth
+
+
+@numba.njit(cache=True, nogil=True)
+def _condition(question: _Question, pair: int, scores: Float32, scale: float, growth: float, chance: Float32) -> float:
     """New chances of a pair's candidates (in place), given the group's count; returns the moved mass."""
     carriers = question.candidates.pairs.carriers[pair]
     within = np.flatnonzero(chance > 0)
@@ -356,7 +363,7 @@ def _condition(question: _Question, pair: int, scores: Float32, scale: np.float6
     if question.known:
         given_count(log_odds, carriers, posterior)
     else:
-        given_some(log_odds, posterior)
+        given_mean(log_odds, mean_given_some(scores, growth), posterior)
     least = _OUT * carriers / len(chance) if question.known else 0.0
     moved = 0.0
     for i in range(len(within)):

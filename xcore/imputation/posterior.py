@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from xcore.matrices import Float64
+from xcore.matrices import Float32, Float64
 
 _EXACT_UP_TO = 32
 _TINY = 1e-280
@@ -34,19 +34,26 @@ def given_count(log_odds: Float64, count: int, posterior: Float64) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def given_some(log_odds: Float64, posterior: Float64) -> None:
-    """P(coin i shows heads | at least one of the N does), from absolute log odds; cost O(N)."""
-    none = 0.0
-    for i in range(len(log_odds)):
-        posterior[i] = 1.0 / (1.0 + np.exp(-log_odds[i]))
-        none -= np.log1p(np.exp(min(log_odds[i], 500.0)))
-    some = -np.expm1(none)
-    if some < 1e-9:
-        # Nobody is likely: then exactly one shows heads, up to terms of second order.
-        given_count(log_odds, 1, posterior)
-    else:
+def given_mean(log_odds: Float64, mean: float, posterior: Float64) -> None:
+    """The same where `mean` of them do on average (1 to N): one or the other of the two counts next to it."""
+    least = int(mean)
+    given_count(log_odds, least, posterior)
+    if mean > least:
+        one_more = np.empty(len(log_odds))
+        given_count(log_odds, least + 1, one_more)
         for i in range(len(log_odds)):
-            posterior[i] = min(posterior[i] / some, 1.0)
+            posterior[i] += (mean - least) * (one_more[i] - posterior[i])
+
+
+@numba.njit(cache=True, nogil=True)
+def mean_given_some(chances: Float32, times: float) -> float:
+    """Heads to expect of coins of which at least one shows heads, where each does with `times` its chance."""
+    none, total = 1.0, 0.0
+    for chance in chances:
+        p = min(max(times * chance, 0.0), 1.0)
+        total += p
+        none *= 1.0 - p
+    return min(max(total / (1.0 - none), 1.0), float(len(chances))) if none < 1.0 else 1.0
 
 
 @numba.njit(cache=True, nogil=True)

@@ -86,6 +86,15 @@ def test_unknown_counts_cost_some_quality_but_not_all(merge: Merge) -> None:
     assert quality["recall"] > 0.6
 
 
+@pytest.mark.parametrize("grouper", [RandomGroups(size=5, merge="set"), RandomGroups(size=40, merge="set")])
+def test_about_as_many_members_as_carry_a_label_get_it_where_counts_are_unknown(grouper: Grouper) -> None:
+    X, Y = documents()
+    groups = grouper.group(X, Y, np.random.default_rng(0))
+    imputed = Disaggregate().impute(X, groups, np.random.default_rng(0))
+    assert imputed.Y.nnz == pytest.approx(Y.nnz, rel=0.2)
+    assert imputed.Y.sum() == pytest.approx(quality_against_truth(imputed, Y)["precision"] * imputed.Y.nnz, rel=0.2)
+
+
 def test_more_features_than_can_be_modelled_jointly_still_find_the_carriers() -> None:
     X, Y = documents()
     groups = RandomGroups(size=10).group(X, Y, np.random.default_rng(0))

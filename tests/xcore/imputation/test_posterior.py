@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xcore.imputation.posterior import given_count, given_some
+from xcore.imputation.posterior import given_count, given_mean, mean_given_some
 
 log_odds = st.lists(st.floats(-12, 12), min_size=1, max_size=7)
 
@@ -33,17 +33,28 @@ def test_chances_given_a_count_are_those_of_all_outcomes_with_that_sum(coins: li
 
 
 @settings(max_examples=40, deadline=None)
-@given(log_odds)
-def test_chances_given_some_are_those_of_all_outcomes_but_none(coins: list[float]) -> None:
+@given(log_odds, st.data())
+def test_chances_given_a_mean_are_those_of_the_two_counts_next_to_it(coins: list[float], data: st.DataObject) -> None:
+    mean = data.draw(st.floats(1, len(coins)))
     posterior = np.empty(len(coins))
-    given_some(np.array(coins), posterior)
-    np.testing.assert_allclose(posterior, enumerated(coins, set(range(1, len(coins) + 1))), atol=1e-6)
+    given_mean(np.array(coins), mean, posterior)
+    below, above = enumerated(coins, {int(mean)}), enumerated(coins, {min(int(mean) + 1, len(coins))})
+    np.testing.assert_allclose(posterior, below + (mean - int(mean)) * (above - below), atol=1e-7)
+    assert posterior.sum() == pytest.approx(mean)
 
 
-def test_some_of_very_unlikely_coins_is_one_of_them() -> None:
-    posterior = np.empty(3)
-    given_some(np.array([-700.0, -700.0, -700.0 + np.log(2)]), posterior)
-    np.testing.assert_allclose(posterior, [0.25, 0.25, 0.5])
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(2**-10, 0.5, width=32), min_size=1, max_size=7), st.floats(0.1, 2))
+def test_the_mean_of_some_is_that_of_all_outcomes_but_none(chances: list[float], times: float) -> None:
+    p = times * np.array(chances)
+    coins = list(np.log(p / np.maximum(1 - p, 1e-9)))
+    exact = enumerated(coins, set(range(1, len(coins) + 1))).sum()
+    assert mean_given_some(np.array(chances, np.float32), times) == pytest.approx(exact, rel=1e-3)
+
+
+def test_of_members_without_a_score_one_is_expected() -> None:
+    assert mean_given_some(np.array([0.0, -0.3, 0.0], np.float32), 2.0) == 1
+    assert mean_given_some(np.array([1.5, 3.0], np.float32), 1.0) == 2
 
 
 @pytest.mark.parametrize(("count", "spread"), [(20, 1), (33, 1), (90, 1), (50, 40), (1, 400), (7, 400)])
