@@ -26,21 +26,25 @@ class Explained(NamedTuple):
     ----------
     both : float64 (groups,)
         Counts that predictions and truth share in each group, ``sum min(predicted, true)``.
+    by_chance : float64 (groups,)
+        What they would share with the set of any other group. Whoever names many labels finds many of a large group's
+        set; where counts are known all predict equally many, and this is 0.
     n_true, n_predicted : counts of all groups.
     """
 
     both: Float64
+    by_chance: Float64
     n_true: float
     n_predicted: float
 
     def quality(self) -> dict[str, float]:
-        """The shared counts as a share of the true ones, and of the predicted ones."""
-        shared = float(self.both.sum())
-        return {"group_agreement": shared / max(self.n_true, 1), "group_precision": shared / max(self.n_predicted, 1)}
+        """The counts shared beyond chance as a share of the true ones; the shared ones as one of the predicted ones."""
+        agreement = float((self.both - self.by_chance).sum()) / max(self.n_true, 1)
+        return {"group_agreement": agreement, "group_precision": float(self.both.sum()) / max(self.n_predicted, 1)}
 
     def surely_better(self, other: Explained) -> bool:
         """Does this explain more, by over two standard errors of the difference of groups?"""
-        gain = self.both - other.both
+        gain = (self.both - self.by_chance) - (other.both - other.by_chance)
         return bool(gain.sum() > 2 * np.sqrt(np.sum(gain**2)))
 
 
@@ -70,6 +74,8 @@ class HeldOutGroups:
         self._X = X
         self._seen, self._left = _split(groups, rng, share, most_rows)
         self._rows = np.unique(self._left.members.indices).astype(np.int64)
+        in_groups = np.bincount(self._seen.labels.indices, minlength=groups.n_labels)
+        self._rates = in_groups / max(self._seen.n_groups, 1)
         counted = np.unique(self._seen.members.indices)
         system = ridge_system(normalise_rows(X), counted, penalty, max_joint=6000)
         self._judge = Judge(system, self._rows)
@@ -79,7 +85,7 @@ class HeldOutGroups:
         imputed = imputer.impute(self._X, self._seen, rng, silent)
         k = _labels_a_row(self._left)
         predicted = self._judge.predict(imputed, int(k.max(initial=1)))
-        return _agreement(self._left, self._rows, predicted, k)
+        return _agreement(self._left, self._rows, predicted, k, self._rates)
 
 
 def _split(groups: Groups, rng: np.random.Generator, share: float, most_rows: int) -> tuple[Groups, Groups]:
@@ -145,8 +151,8 @@ def _merged(parts: list[TopK], labels: list[Int64], n_rows: int, k: int) -> TopK
     return TopK(np.take_along_axis(all_labels, np.maximum(top.labels, 0), axis=1).astype(np.int32), top.scores)
 
 
-def _agreement(left: Groups, rows: Int64, predicted: TopK, k: Int64) -> Explained:
-    """Overlap of predicted and true label counts of the left-out groups."""
+def _agreement(left: Groups, rows: Int64, predicted: TopK, k: Int64, rates: Float64) -> Explained:
+    """Overlap of predicted and true label counts of the left-out groups; `rates` of the groups have each label."""
     group = np.repeat(np.arange(left.n_groups), left.sizes)
     place = np.searchsorted(rows, left.members.indices)
     offered = (np.arange(predicted.k)[None] < k[group][:, None]) & (predicted.labels[place] >= 0)
@@ -155,9 +161,11 @@ def _agreement(left: Groups, rows: Int64, predicted: TopK, k: Int64) -> Explaine
     true_keys = np.repeat(np.arange(left.n_groups), np.diff(left.labels.indptr)) * left.n_labels + left.labels.indices
     order = np.argsort(true_keys)
     true_keys, true_counts = true_keys[order], left.labels.data[order]
+    by_chance = np.zeros(left.n_groups)
     if left.merge == "set":
         counts = np.minimum(counts, 1)
+        by_chance += np.bincount(names // left.n_labels, rates[names % left.n_labels], left.n_groups)
     at = np.minimum(np.searchsorted(true_keys, names), len(true_keys) - 1)
     shared = np.where(true_keys[at] == names, np.minimum(true_counts[at], counts), 0)
     both: Float64 = np.bincount(names // left.n_labels, shared, left.n_groups).astype(np.float64)
-    return Explained(both, float(true_counts.sum()), float(counts.sum()))
+    return Explained(both, by_chance, float(true_counts.sum()), float(counts.sum()))

@@ -25,7 +25,10 @@ MEASURES = {
     "recall": ("Recall", "of the true labels, the share that was imputed"),
     "expected_recall": ("Expected recall", "confidence given to true labels, as a share of them"),
     "calibration_error": ("Calibration error", "mean distance between confidence and the share that is true"),
-    "group_agreement": ("Agreement", "of the label counts of held-out groups, the share that is reproduced"),
+    "group_agreement": (
+        "Agreement",
+        "share of held-out groups' label counts that is reproduced; of sets, beyond chance",
+    ),
     "group_precision": ("Precision in groups", "of the label counts given to held-out groups, the share that is true"),
 }
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from xcore.components import Report
 from xcore.grouping import ClusterGroups, Grouper, Groups, Merge, RandomGroups
 from xcore.imputation import disaggregate
 from xcore.imputation.auto import Auto
-from xcore.imputation.base import quality_against_truth
+from xcore.imputation.base import Imputed, Imputer, quality_against_truth
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
 from xcore.imputation.heldout import HeldOutGroups
@@ -148,3 +149,24 @@ def test_auto_leaves_labels_to_all_members_where_all_carry_them() -> None:
     shared = Groups(groups.members, (groups.members @ as_csr(own)).tocsr())
     imputed = Auto(share=0.3).impute(X, shared, np.random.default_rng(0))
     np.testing.assert_array_equal(imputed.Y.toarray() > 0, own > 0)
+
+
+class Guesses(Imputer):
+    """Two labels for every row, whatever its group has."""
+
+    def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+        labels = rng.random((groups.n_rows, groups.n_labels)).argsort(axis=1)
+        return Imputed(as_csr(labels < 2))
+
+
+def test_guesses_explain_nothing_of_the_sets_of_large_groups() -> None:
+    """They name so many labels that a third of a set is among them, as of any other."""
+    X, Y = documents()
+    groups = RandomGroups(size=20, merge="set").group(X, Y, np.random.default_rng(0))
+    held_out = HeldOutGroups(X, groups, np.random.default_rng(0), share=0.3)
+    guessed, found = (held_out.explained(imputer, np.random.default_rng(0)) for imputer in (Guesses(), Disaggregate()))
+    assert guessed.both.sum() > 0.3 * guessed.n_true
+    assert abs(guessed.quality()["group_agreement"]) < 0.05
+    assert found.quality()["group_agreement"] > 0.15
+    assert found.surely_better(guessed)
+    assert not guessed.surely_better(found)
