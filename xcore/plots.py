@@ -45,10 +45,13 @@ def draw_study(summary: Path, target: Path) -> None:
         for column, metric in enumerate(metrics):
             axes = figure.add_subplot(len(families), len(metrics), row * len(metrics) + column + 1)
             part = table[(table["family"] == family) & (table["metric"] == metric)]
-            for method, line in part.groupby("method", sort=False):
+            for number, (method, line) in enumerate(part.groupby("method", sort=False)):
                 points = line.sort_values("level")
                 error = points["std"].fillna(0.0)
-                axes.errorbar(points["level"], points["mean"], error, label=str(method), marker=".", capsize=2)
+                style = "--" if number % 2 else "-"  # where two methods agree, both are seen
+                axes.errorbar(
+                    points["level"], points["mean"], error, None, style, label=str(method), marker=".", capsize=2
+                )
             if metric in oracle:
                 axes.axhline(oracle[metric], color="black", linestyle=":", linewidth=1, label="oracle")
             if family == "random":
