@@ -28,6 +28,11 @@ class Candidates(NamedTuple):
         in_groups = np.bincount(pairs.members)
         return cls(pairs, pairs.candidates(), bool((in_groups > 1).any()))
 
+    def n_of(self, labels: Int64) -> int:
+        """How many candidates some labels have."""
+        of_label = self.pairs.of_label
+        return int((self.start[of_label[labels + 1]] - self.start[of_label[labels]]).sum())
+
 
 class State(NamedTuple):
     """What changes from turn to turn, for each candidate (all float32).

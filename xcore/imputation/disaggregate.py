@@ -83,8 +83,8 @@ class Disaggregate(Imputer):
         def answer(block: _Block) -> int:
             nonlocal done
             label_rounds = self._answer(system, question, block, state, begun)
-            done += 1
-            report(done, len(blocks))
+            done += candidates.n_of(block.labels)
+            report(done, len(chance))
             return label_rounds
 
         with single_threaded_blas():
