@@ -79,7 +79,7 @@ class Auto(Imputer):
 def _choice(found: list[Explained]) -> int:
     """The best of those that are surely better than the last, or else the last."""
     better = [place for place, explained in enumerate(found) if explained.surely_better(found[-1])]
-    return max(better, key=lambda place: found[place].quality()["group_agreement"], default=len(found) - 1)
+    return max(better, key=lambda place: found[place].beyond_chance.sum(), default=len(found) - 1)
 
 
 def _part(X: CSR, groups: Groups, rng: np.random.Generator, most_rows: int) -> tuple[CSR, Groups]:

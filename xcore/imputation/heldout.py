@@ -37,14 +37,19 @@ class Explained(NamedTuple):
     n_true: float
     n_predicted: float
 
+    @property
+    def beyond_chance(self) -> Float64:
+        """What each group's predictions say of it alone."""
+        return self.both - self.by_chance
+
     def quality(self) -> dict[str, float]:
         """The counts shared beyond chance as a share of the true ones; the shared ones as one of the predicted ones."""
-        agreement = float((self.both - self.by_chance).sum()) / max(self.n_true, 1)
+        agreement = float(self.beyond_chance.sum()) / max(self.n_true, 1)
         return {"group_agreement": agreement, "group_precision": float(self.both.sum()) / max(self.n_predicted, 1)}
 
     def surely_better(self, other: Explained) -> bool:
         """Does this explain more, by over two standard errors of the difference of groups?"""
-        gain = (self.both - self.by_chance) - (other.both - other.by_chance)
+        gain = self.beyond_chance - other.beyond_chance
         return bool(gain.sum() > 2 * np.sqrt(np.sum(gain**2)))
 
 

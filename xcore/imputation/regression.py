@@ -1,6 +1,6 @@
 """Exact regressions of some labels on the joint features: sums of the targets, solutions, scores of the candidates.
 
-Where many labels share their candidates, as frequent labels do in large groups, 32 labels are worked on side by side,
+Where many labels share their candidates, as frequent labels do in large groups, 32 labels are worked on side by side
 (`xcore.imputation.panels`); else each candidate by itself.
 """
 
@@ -19,6 +19,7 @@ from xcore.matrices import Float32, Int64
 def regress(system: RidgeSystem, candidates: Candidates, labels: Int64, state: State) -> None:
     """Fit the chances of some labels exactly, and score (in place) their candidates that are not out."""
     weights = np.zeros((len(labels), system.n_joint), np.float32)
+    _take_targets(candidates, labels, state)
     tiles = [slice(first, first + PANEL) for first in range(0, len(labels), PANEL)]
     crowded = [_is_crowded(system.X, candidates, labels[tile], state) for tile in tiles]
     for tile, together in zip(tiles, crowded, strict=True):
@@ -26,6 +27,15 @@ def regress(system: RidgeSystem, candidates: Candidates, labels: Int64, state: S
     cholesky.solve(system.factor, weights)
     for tile, together in zip(tiles, crowded, strict=True):
         (_score_together if together else _score_apart)(system.X, candidates, labels[tile], weights[tile], state)
+
+
+@numba.njit(cache=True, nogil=True)
+def _take_targets(candidates: Candidates, labels: Int64, state: State) -> None:
+    """What the candidates of some labels count for now."""
+    pairs, start = candidates.pairs, candidates.start
+    for label in labels:
+        own = slice(start[pairs.of_label[label]], start[pairs.of_label[label + 1]])
+        state.targets[own] = targets_of(candidates, label, state.chance)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -40,16 +50,14 @@ def _is_crowded(X: JointRows, candidates: Candidates, labels: Int64, state: Stat
 
 @numba.njit(cache=True, nogil=True)
 def _sum_apart(X: JointRows, candidates: Candidates, labels: Int64, state: State, sums: Float32) -> None:
-    """``sums[k] = sum_i q_ik x_i`` over the candidates of each label, x_i by its joint features."""
+    """``sums[k] = sum_i q_ik x_i`` over the candidates of each label, x_i by its joint features, q_ik their targets."""
     pairs, start = candidates.pairs, candidates.start
     for k in range(len(labels)):
-        own, first_pair, end_pair = sums[k], pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
-        state.targets[start[first_pair] : start[end_pair]] = targets_of(candidates, labels[k], state.chance)
-        for pair in range(first_pair, end_pair):
+        own = sums[k]
+        for pair in range(pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]):
             for i in range(pairs.size[pair]):
-                q = state.targets[start[pair] + i]
+                row, q = pairs.members[pairs.first[pair] + i], state.targets[start[pair] + i]
                 if q > 0:
-                    row = pairs.members[pairs.first[pair] + i]
                     for entry in range(X.indptr[row], X.indptr[row + 1]):
                         own[X.indices[entry]] += q * X.data[entry]
 
@@ -60,13 +68,10 @@ def _sum_together(X: JointRows, candidates: Candidates, labels: Int64, state: St
     pairs, start = candidates.pairs, candidates.start
     beside, seen = np.zeros((len(X.indptr) - 1, PANEL), np.float32), np.zeros(len(X.indptr) - 1, np.bool_)
     for k in range(len(labels)):
-        first_pair, end_pair = pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]
-        state.targets[start[first_pair] : start[end_pair]] = targets_of(candidates, labels[k], state.chance)
-        for pair in range(first_pair, end_pair):
+        for pair in range(pairs.of_label[labels[k]], pairs.of_label[labels[k] + 1]):
             for i in range(pairs.size[pair]):
-                q = state.targets[start[pair] + i]
+                row, q = pairs.members[pairs.first[pair] + i], state.targets[start[pair] + i]
                 if q > 0:
-                    row = pairs.members[pairs.first[pair] + i]
                     beside[row, k], seen[row] = q, True
     panel = np.zeros((sums.shape[1], PANEL), np.float32)
     add_weighted(X, seen, beside, panel)
