@@ -100,9 +100,9 @@ class Eyrie:
     def __init__(self, X: Any, Y: Any, out: Path, n_trees: int, n_threads: int) -> None:
         import numba
 
-        from xcore.matrices import csr
         from xcore.models.base import TrainingData
         from xcore.models.parabel import Parabel
+        from xcore.numeric.matrices import csr
 
         numba.set_num_threads(n_threads)
         self.as_ours = lambda m: csr(m.data, m.indices, m.indptr, m.shape[1])

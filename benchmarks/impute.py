@@ -17,13 +17,13 @@ import scipy.sparse as sp
 from benchmarks.harness import Goal, Row, cpu_seconds, data_folder, peak_memory_bytes, row, run_json, work_folder
 from benchmarks.parabel import TERMS, prepared
 from xcore.components import silent
-from xcore.grouping import ClusterGroups, Grouper, Groups, RandomGroups
+from xcore.grouping.groupers import ClusterGroups, Grouper, Groups, RandomGroups
 from xcore.imputation.base import Imputed, Imputer
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
-from xcore.matrices import CSR, Float64, Int64, csr, normalise_rows
 from xcore.models.base import TrainingData
 from xcore.models.parabel import Parabel
+from xcore.numeric.matrices import CSR, Float64, Int64, csr, normalise_rows
 
 BENCH = "impute"
 DATA = "eurlex57k"

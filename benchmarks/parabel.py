@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.harness import ROOT, Goal, Row, data_folder, load, peer_python, row, run_json, work_folder
-from xcore.matrices import TopK, csr
 from xcore.metrics import evaluate
+from xcore.numeric.matrices import TopK, csr
 
 BENCH = "parabel"
 TERMS = {"eurlex57k": 5_000, "yso-titles": 60_000}

@@ -18,7 +18,7 @@ from xcore.components import silent
 from xcore.data.ingest import BLOCK_BYTES, ingest
 from xcore.data.readers.xmc import XmcReader
 from xcore.data.source import Source
-from xcore.matrices import CSR, binary_csr, csr, list_parts
+from xcore.numeric.matrices import CSR, binary_csr, csr, list_parts
 
 N_FEATURES, N_LABELS, FEATURES_A_ROW, LABELS_A_ROW = 100_000, 10_000, 120, 5
 PEER = "sklearn load_svmlight_file(multilabel=True)"

@@ -12,14 +12,14 @@ import numpy as np
 
 from benchmarks.harness import Goal, Row, Timing, alternate, cpu_seconds, peak_memory_bytes, row, run_json
 from benchmarks.read import one_core
-from xcore.kernels import over_blocks
-from xcore.matrices import Float32, Int64, row_blocks
 from xcore.models.negative_sampling.pairs import Pairs
-from xcore.models.negative_sampling.training import Problem, Schedule, drawn_batch
+from xcore.models.negative_sampling.sgd import Problem, Schedule, drawn_batch
 from xcore.models.negative_sampling.updates import GROUP_PAIRS, Batch, Parameters, Separable, step_separable
-from xcore.sampling.draws import keys_of
+from xcore.numeric.draws import keys_of
+from xcore.numeric.matrices import Float32, Int64, row_blocks
+from xcore.numeric.parallel import over_blocks
 from xcore.sampling.sampler import FittedTree, Tree
-from xcore.sampling.tree import depth_of
+from xcore.sampling.tree_fit import depth_of
 from xcore.sampling.walk import Nodes, aligned
 
 Result = TypeVar("Result")

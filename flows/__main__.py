@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tasks.services import use_services
+from tasks.endpoints import use_services
 from xcore.errors import EyrieError
 
 FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "aggregate-study", "sampling-study", "simulate")
@@ -126,7 +126,7 @@ def _models(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from flows.services import serve
+    from flows.operations.services import serve
 
     return serve(
         profile=arguments.profile,
@@ -137,13 +137,13 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _deploy(arguments: argparse.Namespace) -> int:
-    from flows.deploying import deploy
+    from flows.operations.deploy import deploy
 
     return deploy(arguments.no_worker_runs)
 
 
 def _env(arguments: argparse.Namespace) -> int:
-    from flows.services import print_environment
+    from flows.operations.services import print_environment
 
     return print_environment()
 

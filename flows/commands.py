@@ -10,12 +10,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from flows.catalogue import FLOWS, FlowEntry
 from flows.params import FlowParams
 from flows.presets import load_params
-from flows.registry import FLOWS, FlowEntry
 from flows.terminal import LineProgress, LiveProgress, show_summary, wide_console
 from tasks import settings
-from tasks.running import finished_result, listeners
+from tasks.execution import finished_result, listeners
 
 
 def run_flow(name: str, preset: Path | None, overrides: list[str], as_json: bool, only_plan: bool) -> int:

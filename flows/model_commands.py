@@ -8,7 +8,7 @@ import json
 from rich.table import Table
 
 from flows.terminal import wide_console
-from tasks.registry import find_model, find_version, parts_of, promote, register, rollback, source_run, versions
+from tasks.model_registry import find_model, find_version, parts_of, promote, register, rollback, source_run, versions
 
 
 def list_models(arguments: argparse.Namespace) -> int:

@@ -14,20 +14,21 @@ from tasks.race import Measuring
 from xcore.components import Component
 from xcore.data.source import Source
 from xcore.errors import ConfigError
-from xcore.grouping import AnyGrouper
-from xcore.imputation import AnyImputer
+from xcore.grouping.family import AnyGrouper
 from xcore.imputation.disaggregate import Disaggregate
-from xcore.models import AnyModel
+from xcore.imputation.family import AnyImputer
+from xcore.models.family import AnyModel
 from xcore.models.negative_sampling import NegativeSampling
 from xcore.models.parabel import Parabel
-from xcore.race import Contender
-from xcore.simulation import AnySimulation
-from xcore.text import AnyText, Tfidf
+from xcore.simulation.family import AnySimulation
+from xcore.studies.curves import Contender
+from xcore.text.family import AnyText
+from xcore.text.tfidf import Tfidf
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 _MADE_BY = {"text": "features", "grouping": "groups", "imputer": "imputed"}  # kind of what a part makes
-_USUAL = {"data", "rows", "evaluation", "promotion"}  # parts that seldom differ between runs
+_RARELY_CHANGED = {"data", "rows", "evaluation", "promotion"}  # parts that seldom differ between runs
 
 
 def expand_variables(value: Any) -> Any:
@@ -66,14 +67,14 @@ class FlowParams(Component):
         """What the run is called in the dashboards."""
         return self.name
 
-    def compared(self, kinds: Collection[str]) -> dict[str, Any]:
+    def tracked_parameters(self, kinds: Collection[str]) -> dict[str, Any]:
         """What MLflow's run table has columns for, in a run that makes artifacts of these kinds.
 
         All options of the parts that are used; of what is read and how it is measured, only what is not as usual.
         """
         used = {name: value for name, value in self.options().items() if _MADE_BY.get(name, name) in (name, *kinds)}
         unusual = self.model_dump(mode="json", exclude_defaults=True)
-        for name in _USUAL & used.keys():
+        for name in _RARELY_CHANGED & used.keys():
             used[name] = unusual.get(name, {})
         if "data" in used:
             kind = {"kind": self.options()["data"]["reader"]["kind"]}

@@ -6,16 +6,16 @@ from typing import Any
 
 from prefect import flow
 
-from flows.learning import plan_evaluation
 from flows.params import IngestParams, LearningParams, PipelineParams, TrainParams
+from flows.plans import plan_evaluation
+from tasks.execution import kept_dataset, make_result
 from tasks.featurise import features_recipe
 from tasks.group import groups_recipe
 from tasks.impute import imputed_recipe
 from tasks.ingest import dataset_recipe
-from tasks.running import kept_dataset, make_result
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form
-from xcore.grouping import GivenGroups
+from xcore.grouping.groupers import GivenGroups
 
 
 def plan_ingest(params: IngestParams) -> Recipe:

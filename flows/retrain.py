@@ -12,12 +12,12 @@ from pydantic import Field
 from flows.params import PipelineParams
 from flows.pipeline import plan_pipeline
 from tasks import settings
+from tasks.execution import add_to_result, make_result
+from tasks.model_registry import apply_decision, champion_parts, mark_challenger, parts_of, register
 from tasks.predict import predictions_recipe
 from tasks.promote import comparison_markdown, comparison_recipe, read_comparison
-from tasks.registry import champion_parts, mark_challenger, parts_of, register, settle
-from tasks.running import add_to_result, make_result
 from xcore.artifacts import ArtifactRef, Recipe
-from xcore.promotion import Promotion
+from xcore.inference.promotion import Promotion
 
 
 class RetrainParams(PipelineParams):
@@ -45,11 +45,11 @@ def _plan_comparison(evaluation: Recipe, params: RetrainParams) -> Recipe | None
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
-def register_and_settle(name: str, model: ArtifactRef, run_id: str, decision: str, reason: str) -> dict[str, Any]:
+def register_and_decide(name: str, model: ArtifactRef, run_id: str, decision: str, reason: str) -> dict[str, Any]:
     """Register a model as the challenger, and make it the champion if that was decided."""
     version, is_new = register(name, parts_of(model), run_id)
     mark_challenger(version)
-    return settle(version, decision, reason) | {"is_new": is_new}
+    return apply_decision(version, decision, reason) | {"is_new": is_new}
 
 
 @flow(name="retrain", flow_run_name="{params.run_name}")
@@ -66,7 +66,7 @@ def retrain(params: RetrainParams) -> dict[str, Any]:
         facts, rows = read_comparison(settings.store().open(comparison.ref).directory)
     create_markdown_artifact(comparison_markdown(facts, rows), key="promotion", description=facts["reason"])
     model = evaluation.inputs["predictions"].inputs["model"].ref
-    done = register_and_settle(params.name, model, summary["mlflow_run"], facts["decision"], facts["reason"])
+    done = register_and_decide(params.name, model, summary["mlflow_run"], facts["decision"], facts["reason"])
     became = "is now the champion" if done["promoted"] else f"was not promoted; the champion is {done['champion']}"
     says = f"Version {done['version']} of {params.name} {became}: {done['reason']}"
     return summary | {

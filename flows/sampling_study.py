@@ -7,10 +7,10 @@ from typing import Any
 from prefect import flow
 
 from flows.params import SamplingStudyParams
+from tasks.execution import make_result
 from tasks.featurise import features_recipe
 from tasks.ingest import dataset_recipe
 from tasks.race import curve_recipe, race_recipe
-from tasks.running import make_result
 from xcore.artifacts import Recipe
 
 

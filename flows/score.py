@@ -10,11 +10,11 @@ from pydantic import Field, field_validator
 
 from flows.params import FlowParams
 from tasks import settings
-from tasks.registry import find_model, parts_of
-from tasks.running import make_result
+from tasks.execution import make_result
+from tasks.model_registry import find_model, parts_of
 from tasks.score import deliver, scores_recipe
 from xcore.artifacts import Recipe
-from xcore.scoring import Batch, Cut
+from xcore.inference.scorer import Batch, Cut
 
 
 class ScoreParams(FlowParams):

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.featurise import open_features
-from xcore.artifacts import Recipe, Workshop
+from xcore.artifacts import BuildContext, Recipe
 from xcore.data.features import FeatureWriter
-from xcore.sampling.pca import Pca
+from xcore.embedding.pca import Pca
 
 
-def embed_rows(workshop: Workshop) -> Mapping[str, Any]:
+def embed_rows(context: BuildContext) -> Mapping[str, Any]:
     """Fit the principal components of the training split, and apply them to every split, block by block."""
-    features = open_features(workshop.inputs["features"])
-    fitted = workshop.options.fit(features.blocks("train"), workshop.rng, workshop.report)
-    fitted.save(workshop.directory, "embedding")
-    with FeatureWriter(workshop.directory, fitted.dimensions) as writer:
+    features = open_features(context.inputs["features"])
+    fitted = context.options.fit(features.blocks("train"), context.rng, context.report)
+    fitted.save(context.directory, "embedding")
+    with FeatureWriter(context.directory, fitted.dimensions) as writer:
         for split in features.splits:
             for block in features.blocks(split):
                 writer.write(split, fitted.transform(block))

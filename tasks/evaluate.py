@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from xcore.artifacts import Recipe, Workshop
+from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Split
-from xcore.matrices import TopK
 from xcore.metrics import evaluate
+from xcore.numeric.matrices import TopK
 
 
 class EvaluationOptions(Component):
@@ -29,11 +29,11 @@ class EvaluationOptions(Component):
     )
 
 
-def evaluate_predictions(workshop: Workshop) -> Mapping[str, Any]:
+def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
     """Metrics with intervals, for all labels and by head, torso and tail; one row a label."""
-    options: EvaluationOptions = workshop.options
-    dataset = Dataset(workshop.inputs["dataset"].directory)
-    table = pq.read_table(workshop.inputs["predictions"].directory / "predictions.parquet")
+    options: EvaluationOptions = context.options
+    dataset = Dataset(context.inputs["dataset"].directory)
+    table = pq.read_table(context.inputs["predictions"].directory / "predictions.parquet")
     result = evaluate(
         TopK.from_table(table, max(options.ks)),
         dataset.Y(options.split),
@@ -43,12 +43,12 @@ def evaluate_predictions(workshop: Workshop) -> Mapping[str, Any]:
         a=options.propensity_a,
         b=options.propensity_b,
         n_bootstrap=options.n_bootstrap,
-        rng=workshop.rng,
+        rng=context.rng,
     )
     summary = {"split": options.split, "metrics": result.metrics, "intervals": result.intervals}
-    (workshop.directory / "metrics.json").write_text(json.dumps(summary, indent=1, sort_keys=True))
-    pq.write_table(result.per_label, workshop.directory / "per_label.parquet")
-    pq.write_table(result.per_decile, workshop.directory / "per_decile.parquet")
+    (context.directory / "metrics.json").write_text(json.dumps(summary, indent=1, sort_keys=True))
+    pq.write_table(result.per_label, context.directory / "per_label.parquet")
+    pq.write_table(result.per_decile, context.directory / "per_decile.parquet")
     return {"rows": result.n_rows, "rows_without_labels": result.n_unlabelled}
 
 

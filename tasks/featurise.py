@@ -5,32 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xcore.artifacts import Artifact, Recipe, Workshop
+from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.data.dataset import Dataset
 from xcore.data.features import Features, FeatureWriter
-from xcore.text import AnyText
-from xcore.text import load as load_text
+from xcore.text.family import AnyText, load_text
 
 
-def fit_vocabulary(workshop: Workshop) -> Mapping[str, Any]:
+def fit_vocabulary(context: BuildContext) -> Mapping[str, Any]:
     """Fit the text featuriser on the training split."""
-    dataset = Dataset(workshop.inputs["dataset"].directory)
+    dataset = Dataset(context.inputs["dataset"].directory)
     texts = (block.to_pylist() for block in dataset.text_blocks("train"))
-    fitted = workshop.options.fit(texts, workshop.report)
-    fitted.save(workshop.directory)
+    fitted = context.options.fit(texts, context.report)
+    fitted.save(context.directory)
     return {"features": fitted.n_features}
 
 
-def featurise_text(workshop: Workshop) -> Mapping[str, Any]:
+def featurise_text(context: BuildContext) -> Mapping[str, Any]:
     """Apply the vocabulary to every split."""
-    dataset = Dataset(workshop.inputs["dataset"].directory)
-    fitted = load_text(workshop.inputs["vocabulary"].directory)
+    dataset = Dataset(context.inputs["dataset"].directory)
+    fitted = load_text(context.inputs["vocabulary"].directory)
     total = sum(dataset.n_rows(split) for split in dataset.splits)
-    with FeatureWriter(workshop.directory, fitted.n_features) as writer:
+    with FeatureWriter(context.directory, fitted.n_features) as writer:
         for split in dataset.splits:
             for texts in dataset.text_blocks(split):
                 writer.write(split, fitted.transform(texts.to_pylist()))
-                workshop.report(writer.total_rows, total)
+                context.report(writer.total_rows, total)
     return {"features": fitted.n_features, "rows": writer.rows, "non_zeros": writer.non_zeros}
 
 

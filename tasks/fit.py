@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.featurise import open_features
-from tasks.labels import training_labels
-from xcore.artifacts import Recipe, Workshop
+from tasks.training_labels import training_labels
+from xcore.artifacts import BuildContext, Recipe
 from xcore.models.base import Model, TrainingData
 
 
-def fit_model(workshop: Workshop) -> Mapping[str, Any]:
+def fit_model(context: BuildContext) -> Mapping[str, Any]:
     """Train on the training split: on its own labels, or on imputed ones where there are such."""
-    X = open_features(workshop.inputs["features"]).X("train")
-    data = TrainingData(X, training_labels(workshop))
-    fitted = workshop.options.fit(data, workshop.rng, workshop.report)
-    fitted.save(workshop.directory)
+    X = open_features(context.inputs["features"]).X("train")
+    data = TrainingData(X, training_labels(context))
+    fitted = context.options.fit(data, context.rng, context.report)
+    fitted.save(context.directory)
     return {"rows": X.shape[0], "features": fitted.n_features, "labels": fitted.n_labels, "positives": data.Y.nnz}
 
 

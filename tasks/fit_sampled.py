@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.embed import embedding_recipe
-from tasks.labels import training_labels
 from tasks.sample import projection_recipe, tree_recipe
-from xcore.artifacts import Artifact, Recipe, Workshop
+from tasks.training_labels import training_labels
+from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.data.features import Features
+from xcore.embedding.pca import FittedPca
 from xcore.models.base import TrainingData
 from xcore.models.negative_sampling import NegativeSampling, Parts
-from xcore.sampling.pca import FittedPca
 from xcore.sampling.sampler import load_tree
 
 
-def fit_sampled_model(workshop: Workshop) -> Mapping[str, Any]:
+def fit_sampled_model(context: BuildContext) -> Mapping[str, Any]:
     """Train on the training split; a training that was killed goes on from its last checkpoint."""
-    X = Features(workshop.inputs["embedding"].directory).vectors("train")
-    data = TrainingData(X, training_labels(workshop))
-    parts = open_parts(workshop.inputs)
-    fitted = workshop.options.fit(data, workshop.rng, workshop.report, workshop.scratch, parts)
-    fitted.save(workshop.directory)
+    X = Features(context.inputs["embedding"].directory).vectors("train")
+    data = TrainingData(X, training_labels(context))
+    parts = open_parts(context.inputs)
+    fitted = context.options.fit(data, context.rng, context.report, context.scratch, parts)
+    fitted.save(context.directory)
     return {"rows": len(X), "features": fitted.n_features, "labels": fitted.n_labels, "positives": data.Y.nnz}
 
 

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.featurise import open_features
-from xcore.artifacts import Recipe, Workshop
+from xcore.artifacts import BuildContext, Recipe
 from xcore.data.dataset import Dataset
-from xcore.grouping import Grouper
+from xcore.grouping.groupers import Grouper
 
 
-def group_rows(workshop: Workshop) -> Mapping[str, Any]:
+def group_rows(context: BuildContext) -> Mapping[str, Any]:
     """Groups of training rows: as the data came with them, or made to study what aggregation costs."""
-    dataset = Dataset(workshop.inputs["dataset"].directory)
-    X = open_features(workshop.inputs["features"]).X("train")
-    groups = workshop.options.group(X, dataset.own_labels("train"), workshop.rng, dataset.groups())
-    groups.save(workshop.directory)
+    dataset = Dataset(context.inputs["dataset"].directory)
+    X = open_features(context.inputs["features"]).X("train")
+    groups = context.options.group(X, dataset.own_labels("train"), context.rng, dataset.groups())
+    groups.save(context.directory)
     return dict(groups.counts())
 
 

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasks.featurise import open_features
-from xcore.artifacts import Recipe, Workshop
+from xcore.artifacts import BuildContext, Recipe
 from xcore.data.dataset import Dataset
-from xcore.grouping import Groups
+from xcore.grouping.groupers import Groups
 from xcore.imputation.base import Imputer, quality_against_truth
 
 
-def impute_labels(workshop: Workshop) -> Mapping[str, Any]:
+def impute_labels(context: BuildContext) -> Mapping[str, Any]:
     """Labels of rows with a confidence each, and how good they are where the truth is known."""
-    dataset = Dataset(workshop.inputs["dataset"].directory)
-    X = open_features(workshop.inputs["features"]).X("train")
-    groups = Groups.load(workshop.inputs["groups"].directory)
-    imputed = workshop.options.impute(X, groups, workshop.rng, workshop.report)
-    imputed.save(workshop.directory)
+    dataset = Dataset(context.inputs["dataset"].directory)
+    X = open_features(context.inputs["features"]).X("train")
+    groups = Groups.load(context.inputs["groups"].directory)
+    imputed = context.options.impute(X, groups, context.rng, context.report)
+    imputed.save(context.directory)
     truth = dataset.own_labels("train")
     quality = quality_against_truth(imputed, truth) if truth.nnz else {}
-    (workshop.directory / "quality.json").write_text(json.dumps(quality, indent=1, sort_keys=True))
+    (context.directory / "quality.json").write_text(json.dumps(quality, indent=1, sort_keys=True))
     return {**imputed.counts(), **{f"truth_{name}": value for name, value in quality.items()}}
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xcore.artifacts import Recipe, Workshop
+from xcore.artifacts import BuildContext, Recipe
 from xcore.data.ingest import ingest
 from xcore.data.source import Source
 
 
-def ingest_dataset(workshop: Workshop) -> Mapping[str, Any]:
+def ingest_dataset(context: BuildContext) -> Mapping[str, Any]:
     """Read, validate and write the rows of a source."""
-    return ingest(workshop.options, workshop.directory, workshop.rng, workshop.report)
+    return ingest(context.options, context.directory, context.rng, context.report)
 
 
 def dataset_recipe(source: Source, seed: int) -> Recipe:

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 from pydantic import Field, SerializeAsAny
 
 from tasks.featurise import open_features
-from xcore.artifacts import Recipe, Workshop
+from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.readers.base import Split
-from xcore.matrices import CSR
 from xcore.models.base import Fitted, Model, Shortlisting
+from xcore.numeric.matrices import CSR
 
 RECALL_ROWS = 1000
 
@@ -27,13 +27,13 @@ class Prediction(Component):
     k: int = Field(5, ge=1, description="Labels kept for each row.")
 
 
-def predict_labels(workshop: Workshop) -> Mapping[str, Any]:
+def predict_labels(context: BuildContext) -> Mapping[str, Any]:
     """The k best labels of every row."""
-    options: Prediction = workshop.options
-    X = open_features(workshop.inputs["features"]).X(options.split)
-    fitted = options.model.load(workshop.inputs["model"].directory)
+    options: Prediction = context.options
+    X = open_features(context.inputs["features"]).X(options.split)
+    fitted = options.model.load(context.inputs["model"].directory)
     top = fitted.predict_topk(X, options.k)
-    pq.write_table(top.to_table(), workshop.directory / "predictions.parquet", compression="zstd")
+    pq.write_table(top.to_table(), context.directory / "predictions.parquet", compression="zstd")
     return {"rows": len(top), "k": options.k, **_recall(fitted, X, options.k)}
 
 

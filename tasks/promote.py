@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from tasks.score import ModelParts, UsedModel, open_scorer
-from xcore.artifacts import Recipe, Workshop
+from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.dataset import Dataset
-from xcore.matrices import NO_LABEL, TopK
-from xcore.promotion import (
+from xcore.inference.promotion import (
     SCHEMA,
     NotComparable,
     Promotion,
@@ -26,6 +25,7 @@ from xcore.promotion import (
     fair_rows,
     label_numbers,
 )
+from xcore.numeric.matrices import NO_LABEL, TopK
 
 REPORT = "comparison.json"
 
@@ -38,10 +38,10 @@ class Comparison(Component):
     problem: str = Field("", description="Why a champion that exists cannot be opened.")
 
 
-def compare_models(workshop: Workshop) -> Mapping[str, Any]:
+def compare_models(context: BuildContext) -> Mapping[str, Any]:
     """The challenger against the champion on the same held-out rows: metrics, a decision and its reason."""
-    options: Comparison = workshop.options
-    challenger = workshop.inputs["predictions"].manifest.inputs["model"].id
+    options: Comparison = context.options
+    challenger = context.inputs["predictions"].manifest.inputs["model"].id
     facts: dict[str, Any] = {"challenger": challenger, **options.promotion.options()}
     table = SCHEMA.empty_table()
     try:
@@ -50,25 +50,25 @@ def compare_models(workshop: Workshop) -> Mapping[str, Any]:
         if options.champion is None:
             facts |= {"decision": "promote", "reason": "there was no champion to compare with"}
         else:
-            verdict, judged = _judge(workshop, options.champion)
+            verdict, judged = _judge(context, options.champion)
             facts |= judged | _decision(verdict, options.promotion)
             table = verdict.table
     except NotComparable as reason:
         said = f"not comparable: {reason}; if_not_comparable says {options.promotion.if_not_comparable}"
         facts |= {"decision": options.promotion.if_not_comparable, "reason": said}
-    (workshop.directory / REPORT).write_text(json.dumps(facts, indent=1, sort_keys=True))
-    pq.write_table(table, workshop.directory / "metrics.parquet")
+    (context.directory / REPORT).write_text(json.dumps(facts, indent=1, sort_keys=True))
+    pq.write_table(table, context.directory / "metrics.parquet")
     return facts
 
 
-def _judge(workshop: Workshop, champion: UsedModel) -> tuple[Verdict, dict[str, Any]]:
+def _judge(context: BuildContext, champion: UsedModel) -> tuple[Verdict, dict[str, Any]]:
     """The verdict, and what it rests on."""
-    promotion: Promotion = workshop.options.promotion
-    dataset = Dataset(workshop.inputs["dataset"].directory)
-    trained_on = Dataset(workshop.inputs["champion-dataset"].directory)
-    scorer = open_scorer(champion, workshop.inputs, "champion-")
-    ranking = pq.read_table(workshop.inputs["predictions"].directory / "predictions.parquet")
-    challenger = TopK.from_table(ranking, _width(workshop))
+    promotion: Promotion = context.options.promotion
+    dataset = Dataset(context.inputs["dataset"].directory)
+    trained_on = Dataset(context.inputs["champion-dataset"].directory)
+    scorer = open_scorer(champion, context.inputs, "champion-")
+    ranking = pq.read_table(context.inputs["predictions"].directory / "predictions.parquet")
+    challenger = TopK.from_table(ranking, _width(context))
     incumbent = champion_ranking(scorer, dataset, promotion.split, challenger.k)
     rows = np.flatnonzero(fair_rows(trained_on, dataset, promotion.split))
     labels = dataset.label_table()
@@ -79,10 +79,10 @@ def _judge(workshop: Workshop, champion: UsedModel) -> tuple[Verdict, dict[str, 
         promotion,
         train_counts=labels["train_count"].to_numpy(),
         n_train=dataset.n_rows("train"),
-        rng=workshop.rng,
+        rng=context.rng,
     )
     return verdict, {
-        "champion": workshop.inputs["champion-model"].ref.id,
+        "champion": context.inputs["champion-model"].ref.id,
         "rows": len(rows),
         "rows_that_one_model_trained_on": len(challenger) - len(rows),
         "labels_gone": int((label_numbers(scorer.label_ids, labels["id"]) == NO_LABEL).sum()),
@@ -90,9 +90,9 @@ def _judge(workshop: Workshop, champion: UsedModel) -> tuple[Verdict, dict[str, 
     }
 
 
-def _width(workshop: Workshop) -> int:
+def _width(context: BuildContext) -> int:
     """The rank to which both are ranked: that of the challenger's predictions."""
-    return int(workshop.inputs["predictions"].manifest.options["k"])
+    return int(context.inputs["predictions"].manifest.options["k"])
 
 
 def _decision(verdict: Verdict, promotion: Promotion) -> dict[str, Any]:

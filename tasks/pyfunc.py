@@ -17,9 +17,9 @@ from mlflow.pyfunc import PythonModel
 from pydantic import ValidationError
 
 from xcore.errors import ConfigError, EyrieError
-from xcore.models import MODEL_KINDS
-from xcore.scoring import Cut, Scorer
-from xcore.text import load as load_text
+from xcore.inference.scorer import Cut, Scorer
+from xcore.models.family import MODEL_KINDS
+from xcore.text.family import load_text
 
 COLUMNS = {
     "text": {"text": pa.string()},

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from tasks.fit_sampled import open_parts, sampling_inputs
-from tasks.labels import training_labels
-from xcore.artifacts import Recipe, Workshop
+from tasks.training_labels import training_labels
+from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.dataset import Dataset
 from xcore.data.features import Features
@@ -21,7 +21,7 @@ from xcore.data.readers.base import Split
 from xcore.models.base import TrainingData
 from xcore.models.negative_sampling import NegativeSampling, Watched
 from xcore.models.negative_sampling.parts import Points
-from xcore.race import Contender, CurveRecorder, best_of, curves_table, race_table
+from xcore.studies.curves import Contender, CurveRecorder, best_of, curves_table, race_table
 
 
 class Measuring(Component):
@@ -43,19 +43,19 @@ class CurveOptions(Measuring):
     )
 
 
-def measure_curve(workshop: Workshop) -> Mapping[str, Any]:
+def measure_curve(context: BuildContext) -> Mapping[str, Any]:
     """Train, and measure early in the first epoch and after each; seconds, not being a result, go into the manifest."""
-    options: CurveOptions = workshop.options
-    chosen = workshop.inputs.get("choice")
+    options: CurveOptions = context.options
+    chosen = context.inputs.get("choice")
     place = json.loads((chosen.directory / "choice.json").read_text())["chosen"] if chosen else 0
     model = options.candidates[place].model_copy(update={"epochs": options.epochs})
-    vectors, dataset = Features(workshop.inputs["embedding"].directory), Dataset(workshop.inputs["dataset"].directory)
-    data, parts = TrainingData(vectors.vectors("train"), training_labels(workshop)), open_parts(workshop.inputs)
+    vectors, dataset = Features(context.inputs["embedding"].directory), Dataset(context.inputs["dataset"].directory)
+    data, parts = TrainingData(vectors.vectors("train"), training_labels(context)), open_parts(context.inputs)
     watched = _watched(vectors, dataset, options)
-    curve = CurveRecorder(workshop.report, model.epochs)
-    model.fit(data, workshop.rng, curve, parts=parts, watched=watched)
-    pq.write_table(curve.table(), workshop.directory / "curve.parquet")
-    (workshop.directory / "model.json").write_text(json.dumps(model.options(), indent=1, sort_keys=True))
+    curve = CurveRecorder(context.report, model.epochs)
+    model.fit(data, context.rng, curve, parts=parts, watched=watched)
+    pq.write_table(curve.table(), context.directory / "curve.parquet")
+    (context.directory / "model.json").write_text(json.dumps(model.options(), indent=1, sort_keys=True))
     return {"rows": len(watched.X), "seconds": curve.seconds, "sampler_seconds": parts.cpu_seconds}
 
 
@@ -72,14 +72,14 @@ class ChoiceOptions(Component):
     metric: str = Field("accuracy", description="Measure of the last point of each curve, the more the better.")
 
 
-def choose_settings(workshop: Workshop) -> Mapping[str, Any]:
+def choose_settings(context: BuildContext) -> Mapping[str, Any]:
     """The best of several curves on validation rows."""
-    options: ChoiceOptions = workshop.options
-    curves = [workshop.inputs[role].directory / "curve.parquet" for role in sorted(workshop.inputs)]
+    options: ChoiceOptions = context.options
+    curves = [context.inputs[role].directory / "curve.parquet" for role in sorted(context.inputs)]
     values = [pq.read_table(path)[options.metric].to_pylist()[-1] for path in curves]
     chosen = best_of(values)
     found = {"chosen": chosen, "values": [value if np.isfinite(value) else None for value in values]}
-    (workshop.directory / "choice.json").write_text(json.dumps(found, indent=1))
+    (context.directory / "choice.json").write_text(json.dumps(found, indent=1))
     return {"tried": len(values), "chosen": chosen}
 
 
@@ -89,10 +89,10 @@ class RaceOptions(Component):
     contenders: tuple[Contender, ...] = Field(min_length=1, description="What each curve stands for.")
 
 
-def tabulate_race(workshop: Workshop) -> Mapping[str, Any]:
+def tabulate_race(context: BuildContext) -> Mapping[str, Any]:
     """All curves with their seconds, and when each method's final accuracy was reached, by it and by the first one."""
-    options: RaceOptions = workshop.options
-    curves = [workshop.inputs[f"curve-{place:02d}"] for place in range(len(options.contenders))]
+    options: RaceOptions = context.options
+    curves = [context.inputs[f"curve-{place:02d}"] for place in range(len(options.contenders))]
     methods: list[str] = [contender.method for contender in options.contenders]
     models = [NegativeSampling.model_validate_json((curve.directory / "model.json").read_text()) for curve in curves]
     tables = [pq.read_table(curve.directory / "curve.parquet") for curve in curves]
@@ -100,8 +100,8 @@ def tabulate_race(workshop: Workshop) -> Mapping[str, Any]:
     chosen = zip(options.contenders, models, strict=True)
     settings: dict[str, str] = {contender.method: contender.settings_of(model) for contender, model in chosen}
     sampler = {name: curve.manifest.counts["sampler_seconds"] for name, curve in zip(methods, curves, strict=True)}
-    pq.write_table(points, workshop.directory / "curves.parquet")
-    pq.write_table(race_table(points, settings, sampler), workshop.directory / "summary.parquet")
+    pq.write_table(points, context.directory / "curves.parquet")
+    pq.write_table(race_table(points, settings, sampler), context.directory / "summary.parquet")
     return {"methods": len(methods), "points": points.num_rows}
 
 

@@ -6,30 +6,30 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.labels import training_labels
-from xcore.artifacts import Recipe, Workshop
+from tasks.training_labels import training_labels
+from xcore.artifacts import BuildContext, Recipe
 from xcore.data.features import Features
+from xcore.embedding.pca import FittedPca, Pca
 from xcore.models.negative_sampling.parts import LabelSampler
-from xcore.sampling.pca import FittedPca, Pca
 
 
-def project_vectors(workshop: Workshop) -> Mapping[str, Any]:
+def project_vectors(context: BuildContext) -> Mapping[str, Any]:
     """Fit the map from a dataset's vectors to the few dimensions that a tree sees."""
     start = time.process_time()
-    vectors = Features(workshop.inputs["embedding"].directory)
-    fitted = workshop.options.fit(vectors.blocks("train"), workshop.rng, workshop.report)
-    fitted.save(workshop.directory, "projection")
+    vectors = Features(context.inputs["embedding"].directory)
+    fitted = context.options.fit(vectors.blocks("train"), context.rng, context.report)
+    fitted.save(context.directory, "projection")
     sizes = {"features": fitted.n_features, "dimensions": fitted.dimensions}
     return sizes | {"cpu_seconds": time.process_time() - start}
 
 
-def fit_sampler(workshop: Workshop) -> Mapping[str, Any]:
+def fit_sampler(context: BuildContext) -> Mapping[str, Any]:
     """Fit the tree to the training split."""
     start = time.process_time()
-    X = Features(workshop.inputs["embedding"].directory).vectors("train")
-    Z = FittedPca.load(workshop.inputs["projection"].directory, "projection").transform(X)
-    tree = workshop.options.fit(Z, training_labels(workshop))
-    tree.save(workshop.directory, "tree")
+    X = Features(context.inputs["embedding"].directory).vectors("train")
+    Z = FittedPca.load(context.inputs["projection"].directory, "projection").transform(X)
+    tree = context.options.fit(Z, training_labels(context))
+    tree.save(context.directory, "tree")
     sizes = {"rows": len(Z), "labels": tree.n_labels, "dimensions": tree.n_features}
     return sizes | {"cpu_seconds": time.process_time() - start}
 

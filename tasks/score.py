@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny
 
-from xcore.artifacts import Artifact, Recipe, Workshop
+from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.artifacts.identity import file_sha256
 from xcore.components import Component
 from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Form
+from xcore.inference.scorer import SCORES_FILE, Batch, Cut, Scorer, score_batch
 from xcore.models.base import Model
-from xcore.scoring import SCORES_FILE, Batch, Cut, Scorer, score_batch
-from xcore.text import load as load_text
+from xcore.text.family import load_text
 
 MEGABYTE = 1 << 20
 
@@ -72,17 +72,17 @@ class Scoring(Component):
     block_mb: int = Field(16, ge=1, le=1024, description="Megabytes of input that are scored at a time.")
 
 
-def score_rows(workshop: Workshop) -> Mapping[str, Any]:
+def score_rows(context: BuildContext) -> Mapping[str, Any]:
     """Labels and scores of all rows of the files; after a kill, finished blocks are not scored again."""
-    options: Scoring = workshop.options
+    options: Scoring = context.options
     return score_batch(
-        open_scorer(options.model, workshop.inputs),
+        open_scorer(options.model, context.inputs),
         options.rows,
         options.cut,
         names=options.names,
-        directory=workshop.directory,
-        scratch=workshop.scratch,
-        report=workshop.report,
+        directory=context.directory,
+        scratch=context.scratch,
+        report=context.report,
         block_bytes=options.block_mb * MEGABYTE,
     )
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from xcore.artifacts import Recipe, Workshop
+from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 
 
-def run_simulation(workshop: Workshop) -> Mapping[str, Any]:
+def run_simulation(context: BuildContext) -> Mapping[str, Any]:
     """One row a setting and estimator."""
-    table = workshop.options.run(workshop.rng, workshop.report)
-    pq.write_table(table, workshop.directory / "table.parquet")
+    table = context.options.run(context.rng, context.report)
+    pq.write_table(table, context.directory / "table.parquet")
     return {"rows": table.num_rows}
 
 

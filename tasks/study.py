@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from xcore.artifacts import Recipe, Workshop
+from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
-from xcore.study import Cell, cells_table, summarise
+from xcore.studies.table import Cell, cells_table, summarise
 
 
 class StudyOptions(Component):
@@ -21,21 +21,21 @@ class StudyOptions(Component):
     cells: tuple[Cell, ...] = Field(min_length=1, description="What each evaluation stands for.")
 
 
-def tabulate_study(workshop: Workshop) -> Mapping[str, Any]:
+def tabulate_study(context: BuildContext) -> Mapping[str, Any]:
     """One row a cell, and mean and standard deviation over seeds with what was lost against the oracle."""
-    options: StudyOptions = workshop.options
+    options: StudyOptions = context.options
     measured = []
     for position in range(len(options.cells)):
-        folder = workshop.inputs[f"evaluation-{position:04d}"].directory
+        folder = context.inputs[f"evaluation-{position:04d}"].directory
         values = dict(json.loads((folder / "metrics.json").read_text())["metrics"])
-        imputed = workshop.inputs.get(f"imputed-{position:04d}")
+        imputed = context.inputs.get(f"imputed-{position:04d}")
         if imputed:
             quality = json.loads((imputed.directory / "quality.json").read_text())
             values |= {f"imputed/{name}": value for name, value in quality.items()}
         measured.append(values)
     cells = cells_table(options.cells, measured)
-    pq.write_table(cells, workshop.directory / "cells.parquet")
-    pq.write_table(summarise(cells), workshop.directory / "summary.parquet")
+    pq.write_table(cells, context.directory / "cells.parquet")
+    pq.write_table(summarise(cells), context.directory / "summary.parquet")
     return {"cells": len(options.cells)}
 
 

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from filelock import FileLock
 
 from tasks import settings
-from tasks.views import experiment_tags
+from tasks.mlflow_view import experiment_tags
 from xcore.artifacts import Artifact, Manifest
 from xcore.artifacts.manifest import library_versions
-from xcore.plots import draw_curves, draw_deciles, draw_race, draw_simulation, draw_study
+from xcore.report.plots import draw_curves, draw_deciles, draw_race, draw_simulation, draw_study
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

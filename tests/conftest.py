@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from flows.postgres import postgres_server
+from flows.operations.postgres import postgres_server
 from xcore.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form
 from xcore.data.source import Source
 from xcore.models.base import Model
-from xcore.text import Tfidf
+from xcore.text.tfidf import Tfidf
 
 LABELS = ("ant", "bee", "cat", "dog", "eel", "fox")
 

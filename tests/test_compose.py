@@ -13,7 +13,7 @@ from mlflow.cli import server as mlflow_server
 from prefect.settings import Settings
 from prefect.settings.legacy import _get_settings_fields
 
-from tasks.services import SETTINGS
+from tasks.endpoints import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deployments" / "compose.yaml").read_text())

@@ -13,8 +13,8 @@ from prefect.events.schemas.automations import AutomationCore
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 
+from flows.catalogue import FLOWS
 from flows.presets import load_params
-from flows.registry import FLOWS
 
 ROOT = Path(__file__).parents[1]
 PRESETS = {path.stem: path for path in sorted((ROOT / "deployments" / "presets").glob("*.yaml"))}

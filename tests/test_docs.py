@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from flows.__main__ import FLOW_NAMES
-from flows.registry import FLOWS
+from flows.catalogue import FLOWS
 from xcore.artifacts.schemas import KINDS
-from xcore.models import MODEL_KINDS
+from xcore.models.family import MODEL_KINDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(

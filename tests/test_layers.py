@@ -11,8 +11,8 @@ FORBIDDEN = {
     "tasks": {"flows", "benchmarks"},
     "flows": {"benchmarks", "mlflow", "numpy", "scipy", "pyarrow", "torch", "numba"},
 }
-KNOWS_PREFECT = {"tasks/running.py"}
-KNOWS_MLFLOW = {"tasks/tracking.py", "tasks/registry.py", "tasks/pyfunc.py"}
+KNOWS_PREFECT = {"tasks/execution.py"}
+KNOWS_MLFLOW = {"tasks/tracking.py", "tasks/model_registry.py", "tasks/pyfunc.py"}
 
 
 def imported_packages(text: str) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -40,6 +40,11 @@ def label_of(component: Component) -> str:
     }
     words = ", ".join(f"{name}={value}" for name, value in given.items())
     return f"{options['kind']}({words})" if words else str(options["kind"])
+
+
+def members_of(family: Any) -> dict[str, Any]:
+    """The components of a discriminated union, by their kind."""
+    return {member.model_fields["kind"].default: member for member in get_args(get_args(family)[0])}
 
 
 class Report(Protocol):

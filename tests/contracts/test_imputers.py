@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from pydantic import TypeAdapter
 
 from xcore.errors import ConfigError
-from xcore.grouping import Groups, RandomGroups
-from xcore.imputation import IMPUTER_KINDS, AnyImputer
+from xcore.grouping.groupers import Groups, RandomGroups
 from xcore.imputation.base import Imputed, Imputer
-from xcore.matrices import CSR, csr
+from xcore.imputation.family import IMPUTER_KINDS, AnyImputer
+from xcore.numeric.matrices import CSR, csr
 
 every_imputer = pytest.mark.parametrize("imputer", [make() for make in IMPUTER_KINDS.values()], ids=list(IMPUTER_KINDS))
 

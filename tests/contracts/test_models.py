@@ -14,9 +14,9 @@ import threadpoolctl
 from pydantic import TypeAdapter, ValidationError
 
 from xcore.components import silent
-from xcore.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
-from xcore.models import MODEL_KINDS, AnyModel
 from xcore.models.base import Fitted, Model, TrainingData
+from xcore.models.family import MODEL_KINDS, AnyModel
+from xcore.numeric.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
 
 N_FEATURES, N_LABELS = 60, 12
 UNSEEN_LABEL = N_LABELS - 1

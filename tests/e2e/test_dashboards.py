@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tasks.views import PARALLEL, run_link, view_link
+from tasks.mlflow_view import PARALLEL, run_link, view_link
 from tests.e2e.conftest import WINDOW
 from tests.e2e.stack import UNAVAILABLE, Stack
 

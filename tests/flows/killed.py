@@ -11,7 +11,7 @@ from typing import Any
 
 from flows.__main__ import main
 from xcore.artifacts import Manifest, Store, store
-from xcore.models.negative_sampling import training
+from xcore.models.negative_sampling import sgd
 
 
 def die() -> None:
@@ -37,16 +37,16 @@ def kill_in(step: str, moment: str) -> None:
 
 def kill_after_checkpoint(number: int) -> None:
     """A checkpoint is written after every step, until the `number`-th."""
-    training.CHECKPOINT_SECONDS, training.CHECKPOINT_SHARE = 0.0, float("inf")
-    save, saved = training.State.save, list[int]()
+    sgd.CHECKPOINT_SECONDS, sgd.CHECKPOINT_SHARE = 0.0, float("inf")
+    save, saved = sgd.State.save, list[int]()
 
-    def save_or_die(self: training.State, path: Path, name: str) -> None:
+    def save_or_die(self: sgd.State, path: Path, name: str) -> None:
         save(self, path, name)
         saved.append(self.step)
         if len(saved) == number:
             die()
 
-    training.State.save = save_or_die
+    sgd.State.save = save_or_die
 
 
 if __name__ == "__main__":

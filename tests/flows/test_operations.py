@@ -20,7 +20,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from flows.postgres import find_programs
+from flows.operations.postgres import find_programs
 from tests.conftest import free_port, let_everyone_pass
 from tests.workplace import ROOT, Workplace
 from xcore.errors import ConfigError
@@ -166,7 +166,7 @@ def test_a_schedule_fires(terminal: Terminal, services: int) -> None:
 
 def test_deploy_removes_what_left_the_file_and_nothing_else(terminal: Terminal, services: int) -> None:
     code = (
-        "from flows.study import simulate\n"
+        "from flows.studies import simulate\n"
         "for name, tags in {'left': ['eyrie'], 'foreign': []}.items():\n"
         "    simulate.to_deployment(name, tags=tags).apply(work_pool_name='local')\n"
     )

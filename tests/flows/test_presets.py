@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
+from flows.catalogue import FLOWS
 from flows.params import FlowParams
 from flows.presets import load_params
-from flows.registry import FLOWS
 from tasks.tracking import flatten
 from tests.workplace import ROOT
 from xcore.components import Component
@@ -112,10 +112,10 @@ def test_the_run_table_shows_what_is_used_and_what_is_unusual() -> None:
     demo = load_params(
         FLOWS["retrain"].params, ROOT / "deployments" / "presets" / "demo.yaml", ["promotion.margin=0.1"]
     )
-    with_imputer = flatten(demo.compared({"dataset", "groups", "imputed", "model"}))
+    with_imputer = flatten(demo.tracked_parameters({"dataset", "groups", "imputed", "model"}))
     assert {"seed", "data.reader.kind", "imputer.kind", "model.kind", "promotion.margin"} <= with_imputer.keys()
     assert not [name for name in with_imputer if name.startswith(("text.", "evaluation.")) or name == "name"]
     assert "data.reader.n_train" not in with_imputer, "as usual"
-    plain = flatten(demo.compared({"dataset", "features", "model"}))
+    plain = flatten(demo.tracked_parameters({"dataset", "features", "model"}))
     assert "text.kind" in plain
     assert not [name for name in plain if name.startswith("imputer.")]

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from tasks import settings
+from tasks.model_registry import parts_of
 from tasks.predict import predictions_recipe
 from tasks.promote import comparison_markdown, comparison_recipe, read_comparison
-from tasks.registry import parts_of
 from tests.small_models import made_model
 from xcore.artifacts import Recipe
+from xcore.inference.promotion import Promotion
 from xcore.models.ova import Ova
-from xcore.promotion import Promotion
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from flows.learning import plan_evaluation, plan_model
+from flows.plans import plan_evaluation, plan_model
 from tasks import settings
 from tasks.evaluate import EvaluationOptions
 from tasks.ingest import dataset_recipe
@@ -17,12 +17,12 @@ from xcore.data.dataset import Dataset
 from xcore.data.features import Features, FeatureWriter
 from xcore.data.readers.generated import GeneratedReader
 from xcore.data.source import Source
+from xcore.embedding.pca import Pca
 from xcore.errors import ConfigError
-from xcore.matrices import csr
 from xcore.models.base import TrainingData
 from xcore.models.negative_sampling import LabelSampler, NegativeSampling, Parts
 from xcore.models.negative_sampling.pairs import Positives
-from xcore.sampling.pca import Pca
+from xcore.numeric.matrices import csr
 from xcore.sampling.sampler import load_tree
 
 READER = GeneratedReader(n_train=400, n_test=100, n_labels=40, n_features=300, noise=0.3, group_size=1)

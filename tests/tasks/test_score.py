@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks import settings
-from tasks.registry import parts_of
+from tasks.model_registry import parts_of
 from tasks.score import deliver, scores_recipe
 from tests.small_models import made_model, write_texts
 from xcore.artifacts import Artifact, Recipe
 from xcore.errors import ConfigError
+from xcore.inference.scorer import Batch, Cut
 from xcore.models.ova import Ova
-from xcore.scoring import Batch, Cut
 
 ROOT = Path(__file__).parents[2]
 ROWS, BLOCKS = 24_000, 2  # more than two megabytes of text: two whole blocks and a rest

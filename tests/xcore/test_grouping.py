@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from xcore.errors import ConfigError
-from xcore.grouping import AnyGrouper, ClusterGroups, GivenGroups, Groups, MixedGroups, RandomGroups
-from xcore.matrices import CSR, csr
+from xcore.grouping.family import AnyGrouper
+from xcore.grouping.groupers import ClusterGroups, GivenGroups, Groups, MixedGroups, RandomGroups
+from xcore.numeric.matrices import CSR, csr
 
 
 def as_csr(dense: object) -> CSR:

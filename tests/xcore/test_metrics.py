@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xcore.errors import ConfigError
-from xcore.matrices import NO_LABEL, TopK, binary_csr
 from xcore.metrics import (
     THIRDS,
     Evaluation,
@@ -26,6 +25,7 @@ from xcore.metrics import (
 )
 from xcore.metrics import bootstrap as bootstrap_module
 from xcore.metrics import ranking as ranking_module
+from xcore.numeric.matrices import NO_LABEL, TopK, binary_csr
 
 
 def ranking(rows: list[list[int]]) -> TopK:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from threadpoolctl import threadpool_limits
 
-from xcore.simulation import (
+from xcore.simulation.family import AnySimulation
+from xcore.simulation.simulations import (
     ESTIMATORS,
-    AnySimulation,
     ClassificationSimulation,
     Estimates,
     RegressionSimulation,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Workshop:
+class BuildContext:
     """What a build function gets: opened inputs, options, a seeded generator, and an empty folder to fill.
 
     `scratch` is a folder that outlives a build that is killed: what the next build of the same artifact finds there it
@@ -36,7 +36,7 @@ class Workshop:
     scratch: Path
 
 
-Build = Callable[[Workshop], Mapping[str, Any]]
+Build = Callable[[BuildContext], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Recipe:
     kind : str
         Kind of the artifact made; one of `xcore.artifacts.schemas.KINDS`.
     build : callable
-        A module-level function that fills ``workshop.directory`` and returns the counts for the manifest.
+        A module-level function that fills ``context.directory`` and returns the counts for the manifest.
     options : Component
         All parameters of the step. Components inside it count as code that the step uses.
     inputs : mapping of role to Recipe
@@ -130,7 +130,7 @@ class KeptArtifact(Recipe):
         return cls(ref.kind, _cannot_build, Component(), kept_id=ref.id)
 
 
-def _cannot_build(workshop: Workshop) -> Mapping[str, Any]:
+def _cannot_build(context: BuildContext) -> Mapping[str, Any]:
     raise ArtifactMissing("an artifact was named by its id but is missing or damaged: run the flow that makes it")
 
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from xcore.artifacts.identity import file_sha256
 from xcore.artifacts.manifest import ArtifactRef, FileRecord, Manifest, git_commit, library_versions, now
 from xcore.artifacts.meter import Meter
-from xcore.artifacts.recipe import Recipe, Workshop
+from xcore.artifacts.recipe import BuildContext, Recipe
 from xcore.artifacts.schemas import KINDS, check_files
 from xcore.components import Report, silent
 from xcore.errors import ArtifactDamaged, ArtifactMissing, ConfigError
@@ -41,7 +41,7 @@ class Artifact:
 
 
 @dataclass(frozen=True)
-class Made:
+class MakeResult:
     """The outcome of `Store.make`: the artifact, and whether it had been there already."""
 
     artifact: Artifact
@@ -70,20 +70,20 @@ class Store:
         self.cache = cache or Path(tempfile.gettempdir()) / "eyrie-cache"
         self._intact: dict[Path, tuple[int, int, int]] = {}
 
-    def make(self, recipe: Recipe, report: Report = silent) -> Made:
+    def make(self, recipe: Recipe, report: Report = silent) -> MakeResult:
         """Open the recipe's artifact, or build and keep it if it is missing or damaged. Its inputs must be there."""
         if self.is_intact(recipe.ref):
-            return Made(self.open(recipe.ref), cached=True)
+            return MakeResult(self.open(recipe.ref), cached=True)
         inputs = {role: self.open(source.ref) for role, source in recipe.inputs.items()}
         scratch = self._staging_root / f"{recipe.kind}-{recipe.id}"
         with self._staging() as directory:
             with Meter() as meter:
-                counts = recipe.build(Workshop(inputs, recipe.options, recipe.rng(), report, directory, scratch))
+                counts = recipe.build(BuildContext(inputs, recipe.options, recipe.rng(), report, directory, scratch))
             manifest = _manifest_of(recipe, directory, counts, meter)
             check_files(recipe.kind, directory)
             self._publish(manifest, directory)
         shutil.rmtree(scratch, ignore_errors=True)
-        return Made(self.open(recipe.ref), cached=False)
+        return MakeResult(self.open(recipe.ref), cached=False)
 
     def holds(self, ref: ArtifactRef) -> bool:
         """Whether the artifact has a manifest; its files are not looked at."""

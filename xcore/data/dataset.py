@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from xcore.data.readers.base import SPLITS, Form, Split
 from xcore.errors import ArtifactDamaged, ConfigError
-from xcore.matrices import CSR, binary_csr, csr, list_parts
+from xcore.numeric.matrices import CSR, binary_csr, csr, list_parts
 
 FORMAT = 1
 LABEL_LISTS = pa.field("labels", pa.list_(pa.int32()))

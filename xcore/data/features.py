@@ -14,7 +14,7 @@ import pyarrow as pa
 from xcore.data.dataset import FeatureBlocks, feature_schema, read_csr, read_vectors
 from xcore.data.readers.base import SPLITS, Split
 from xcore.data.writing import RowWriter
-from xcore.matrices import CSR, Float32, lists_of_csr
+from xcore.numeric.matrices import CSR, Float32, lists_of_csr
 
 _META = "features.json"
 

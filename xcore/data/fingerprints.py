@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from xcore.matrices import Int64, list_parts
+from xcore.numeric.matrices import Int64, list_parts
 
 Prints: TypeAlias = npt.NDArray[np.uint64]
 

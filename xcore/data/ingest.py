@@ -16,8 +16,15 @@ import pyarrow as pa
 from xcore.components import Report
 from xcore.data.dataset import FORMAT, feature_schema
 from xcore.data.fingerprints import later_of_same
-from xcore.data.groups import Groups, GroupTable, labels_by_file, members_by_column, members_by_file, read_groups
-from xcore.data.labels import LabelIndex, read_label_table
+from xcore.data.group_tables import (
+    GroupTable,
+    IngestedGroups,
+    labels_by_file,
+    members_by_column,
+    members_by_file,
+    read_groups,
+)
+from xcore.data.label_index import LabelIndex, read_label_table
 from xcore.data.quarantine import Quarantine
 from xcore.data.readers.base import SPLITS, Split
 from xcore.data.source import Source
@@ -25,7 +32,7 @@ from xcore.data.splits import Plan, RowLabels, write_split
 from xcore.data.staging import Checks, StagedSplit, stage_split
 from xcore.data.writing import RowWriter, write_table
 from xcore.errors import ConfigError, InputError, Place
-from xcore.matrices import CSR, Int64, binary_csr, list_parts
+from xcore.numeric.matrices import CSR, Int64, binary_csr, list_parts
 
 BLOCK_BYTES = 16 << 20
 DROPPED = -1
@@ -101,11 +108,11 @@ class _Ingestion:
         self.shape = self.source.reader.shape([part for parts in self.parts.values() for part in parts])
         self._check_label_features()
         self.staged = {split: self._stage(split, staging) for split in SPLITS if self.parts[split]}
-        same = self._settle_duplicates()
-        self._settle_holdout(rng)
+        same = self._resolve_duplicates()
+        self._resolve_holdout(rng)
         groups = self._groups()
         self.quarantine.check(self.rows_read + (len(self.group_table.ids) if self.group_table else 0))
-        self._settle_labels(groups)
+        self._resolve_labels(groups)
         counts = self._write(groups)
         self.quarantine.close()
         shutil.rmtree(staging)
@@ -144,7 +151,7 @@ class _Ingestion:
 
     # Between the passes: where each row goes
 
-    def _settle_duplicates(self) -> dict[str, int]:
+    def _resolve_duplicates(self) -> dict[str, int]:
         """Send each good row to its split, and drop what is there twice; returns how many rows only look the same."""
         self.goes_to: dict[Split, npt.NDArray[np.int8]] = {
             split: np.full(staged.rows, SPLITS.index(split), np.int8) for split, staged in self.staged.items()
@@ -185,7 +192,7 @@ class _Ingestion:
         self.quarantine.add(row.split, error)
         self.goes_to[row.split][row.position] = DROPPED
 
-    def _settle_holdout(self, rng: np.random.Generator) -> None:
+    def _resolve_holdout(self, rng: np.random.Generator) -> None:
         """Move random rows of train to dev and test: exact shares of the rows there are, rounded."""
         rows = np.flatnonzero(self.goes_to["train"] == 0)
         order, start = rng.permutation(rows), 0
@@ -205,7 +212,7 @@ class _Ingestion:
 
     # Between the passes: groups and labels
 
-    def _groups(self) -> Groups | None:
+    def _groups(self) -> IngestedGroups | None:
         """The groups, with provisional label numbers."""
         if not self.source.has_groups:
             return None
@@ -219,7 +226,7 @@ class _Ingestion:
                 f"{self.source.groups} has no column of members and the rows have no group column: "
                 "nothing says which rows a group has; name one of the two"
             )
-        return Groups(ids, members, self._group_labels(table, members, kept))
+        return IngestedGroups(ids, members, self._group_labels(table, members, kept))
 
     def _group_labels(self, table: GroupTable | None, members: CSR, kept: Int64) -> CSR:
         if table is not None and table.labels is not None:
@@ -236,7 +243,7 @@ class _Ingestion:
         name = "row" if staged.ids is None else "id"
         return staged.column(name, kept).cast(pa.string()).combine_chunks()
 
-    def _settle_labels(self, groups: Groups | None) -> None:
+    def _resolve_labels(self, groups: IngestedGroups | None) -> None:
         """Count labels, give them their final numbers and settle how many there are."""
         highest = max(staged.highest_label for staged in self.staged.values())
         n_seen = max(highest, int(groups.labels.indices.max(initial=-1)) if groups else -1) + 1
@@ -277,7 +284,7 @@ class _Ingestion:
             n_features = max(0, max(split.highest_index for split in staged) + 1 - shift)
         return Plan(reader.form, n_features, shift, self.final, self.goes_to)
 
-    def _write(self, groups: Groups | None) -> dict[str, Any]:
+    def _write(self, groups: IngestedGroups | None) -> dict[str, Any]:
         """Write all files but the quarantine; returns the counts."""
         plan = self._plan()
         kinds: dict[Split, RowLabels] = dict.fromkeys(SPLITS, "own")

@@ -13,7 +13,7 @@ from xcore.data.readers.cells import BadCell, id_of, labels_of
 from xcore.data.readers.csv import csv_records
 from xcore.data.readers.jsonl import json_lines
 from xcore.data.readers.parquet import table_batches
-from xcore.data.streams import COMPRESSION
+from xcore.data.readers.streams import COMPRESSION
 from xcore.errors import InputError, Place
 
 BLOCK_BYTES = 1 << 22

@@ -8,8 +8,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from xcore.components import Component
-from xcore.data.readers import AnyReader
 from xcore.data.readers.base import FilePair, Part, Split
+from xcore.data.readers.family import AnyReader
 from xcore.errors import ConfigError
 
 __all__ = ["FilePair", "GroupFile", "Holdout", "LabelFile", "Source"]

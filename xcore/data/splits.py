@@ -17,7 +17,7 @@ from xcore.data.readers.base import SPLITS, Form, Split
 from xcore.data.readers.sparse_rows import list_array, sort_lists
 from xcore.data.staging import StagedSplit
 from xcore.data.writing import RowWriter
-from xcore.matrices import Int32, list_parts
+from xcore.numeric.matrices import Int32, list_parts
 
 # Labels beside the rows: their own; none, because groups have them; or none, with their own kept as the truth.
 RowLabels: TypeAlias = Literal["own", "none", "truth"]

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xcore.data.fingerprints import Prints, fingerprints
-from xcore.data.labels import UNKNOWN, LabelIndex, label_of
+from xcore.data.label_index import UNKNOWN, LabelIndex, label_of
 from xcore.data.quarantine import Quarantine
 from xcore.data.readers.base import Block, Form, Part, Reader, Shape, Split
 from xcore.data.readers.sparse_rows import list_array, repeats, sort_lists
 from xcore.errors import InputError, Place
-from xcore.matrices import Int64, list_parts
+from xcore.numeric.matrices import Int64, list_parts
 
 FEATURES: dict[Form, list[str]] = {"sparse": ["indices", "values"], "text": ["text"], "vector": ["vector"]}
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from xcore.components import Component, Report, silent
 from xcore.errors import ArtifactDamaged, ConfigError
-from xcore.grouping import Groups
-from xcore.matrices import CSR, Float64, Int32, Int64, binary_csr, csr, list_parts, lists_of_csr
+from xcore.grouping.groupers import Groups
+from xcore.numeric.matrices import CSR, Float64, Int32, Int64, binary_csr, csr, list_parts, lists_of_csr
 
 _FILE, _DETAILS = "labels.parquet", "details.json"
 

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 
 from xcore.components import Report
-from xcore.grouping import Groups
+from xcore.grouping.groupers import Groups
 from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels
-from xcore.matrices import CSR
+from xcore.numeric.matrices import CSR
 
 
 class Baseline(Imputer):

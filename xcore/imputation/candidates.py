@@ -8,7 +8,7 @@ import numba
 import numpy as np
 
 from xcore.imputation.base import Pairs
-from xcore.matrices import Float32, Int64
+from xcore.numeric.matrices import Float32, Int64
 
 
 class Candidates(NamedTuple):

@@ -9,16 +9,16 @@ import numpy as np
 from pydantic import Field
 
 from xcore.components import Report
-from xcore.grouping import Groups
+from xcore.grouping.groupers import Groups
 from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels, rows_by_group
-from xcore.imputation.beginning import first_scores
 from xcore.imputation.candidates import Candidates, State, targets_of
-from xcore.imputation.panels import PANEL
+from xcore.imputation.column_products import PANEL
+from xcore.imputation.first_pass import first_scores
 from xcore.imputation.posterior import given_count, given_mean, mean_given_some
 from xcore.imputation.regression import regress
 from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows
-from xcore.kernels import even_blocks, over_blocks, single_threaded_blas
-from xcore.matrices import CSR, Float32, Float64, Int64, normalise_rows
+from xcore.numeric.matrices import CSR, Float32, Float64, Int64, normalise_rows
+from xcore.numeric.parallel import even_blocks, over_blocks, single_threaded_blas
 
 _BLOCK_FLOATS = 16_000_000
 _MOST_LABELS = 512  # of a block: enough to solve at the processor's full speed

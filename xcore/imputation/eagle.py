@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import Field
 
 from xcore.components import Report
-from xcore.grouping import Groups
+from xcore.grouping.groupers import Groups
 from xcore.imputation.base import Imputed, Imputer, Pairs, column_means, rows_and_labels, rows_by_group
-from xcore.kernels import SparseRows, even_blocks, over_blocks
-from xcore.matrices import CSR, Float64, Int32, Int64, normalise_rows
+from xcore.numeric.matrices import CSR, Float64, Int32, Int64, normalise_rows
+from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks
 
 _BLOCKS = 64
 _ZERO = 1e-12

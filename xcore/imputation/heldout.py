@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from xcore import cholesky
 from xcore.components import silent
-from xcore.grouping import Groups
+from xcore.grouping.groupers import Groups
 from xcore.imputation.base import Imputed, Imputer
 from xcore.imputation.ridge import RidgeSystem, ridge_system
-from xcore.kernels import over_blocks, single_threaded_blas
-from xcore.matrices import CSR, Float64, Int64, TopK, csr, normalise_rows, topk_of_dense
+from xcore.numeric import cholesky
+from xcore.numeric.matrices import CSR, Float64, Int64, TopK, csr, normalise_rows, topk_of_dense
+from xcore.numeric.parallel import over_blocks, single_threaded_blas
 
 _BLOCK_FLOATS = 16_000_000
 _MOST_LABELS_A_ROW = 50

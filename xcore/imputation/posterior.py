@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from xcore.matrices import Float32, Float64
+from xcore.numeric.matrices import Float32, Float64
 
 _EXACT_UP_TO = 32
 _TINY = 1e-280

@@ -1,7 +1,7 @@
 """Exact regressions of some labels on the joint features: sums of the targets, solutions, scores of the candidates.
 
 Where many labels share their candidates, as frequent labels do in large groups, 32 labels are worked on side by side
-(`xcore.imputation.panels`); else each candidate by itself.
+(`xcore.imputation.column_products`); else each candidate by itself.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from xcore import cholesky
 from xcore.imputation.candidates import Candidates, State, targets_of
-from xcore.imputation.panels import PANEL, JointRows, add_weighted, project
+from xcore.imputation.column_products import PANEL, JointRows, add_weighted, project
 from xcore.imputation.ridge import RidgeSystem
-from xcore.matrices import Float32, Int64
+from xcore.numeric import cholesky
+from xcore.numeric.matrices import Float32, Int64
 
 
 def regress(system: RidgeSystem, candidates: Candidates, labels: Int64, state: State) -> None:

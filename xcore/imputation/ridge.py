@@ -8,11 +8,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from xcore import cholesky
-from xcore.grouping import Groups
-from xcore.imputation.panels import PANEL, JointRows, in_panels, project
-from xcore.kernels import SparseRows, even_blocks, over_blocks, single_threaded_blas
-from xcore.matrices import CSR, Float32, Float64, Int32, Int64
+from xcore.grouping.groupers import Groups
+from xcore.imputation.column_products import PANEL, JointRows, in_panels, project
+from xcore.numeric import cholesky
+from xcore.numeric.matrices import CSR, Float32, Float64, Int32, Int64
+from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks, single_threaded_blas
 
 _GRAM_BLOCKS = 32
 _ROW_BLOCKS = 64
@@ -49,7 +49,7 @@ class RidgeSystem(NamedTuple):
     ----------
     X : the rows' entries in the h joint features.
     factor : float32 (h, h)
-        Cholesky factor of A over the joint features, as `xcore.cholesky` keeps it.
+        Cholesky factor of A over the joint features, as `xcore.numeric.cholesky` keeps it.
     rest : the other features; with d = h there are none.
     """
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xcore.errors import ConfigError
-from xcore.matrices import Float64, row_blocks
+from xcore.numeric.matrices import Float64, row_blocks
 
 INTERVAL = (2.5, 97.5)
 BLOCK_ROWS = 4096

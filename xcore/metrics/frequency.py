@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from xcore.matrices import Float64, Int64
+from xcore.numeric.matrices import Float64, Int64
 
 THIRDS = ("head", "torso", "tail")
 

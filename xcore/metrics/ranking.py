@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from xcore.errors import ConfigError
-from xcore.matrices import CSR, NO_LABEL, Float64, Int64, TopK, row_blocks
 from xcore.metrics.bootstrap import BLOCK_ROWS, Interval, Ratios, RatioSums
 from xcore.metrics.frequency import THIRDS, propensities, thirds_of_mass
+from xcore.numeric.matrices import CSR, NO_LABEL, Float64, Int64, TopK, row_blocks
 
 N_DECILES = 10
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from xcore.matrices import Float64, Int64, TopK, row_blocks
 from xcore.metrics.bootstrap import BLOCK_ROWS, Interval, RatioSums
 from xcore.metrics.frequency import THIRDS, thirds_of_mass
+from xcore.numeric.matrices import Float64, Int64, TopK, row_blocks
 
 
 def log_probabilities(scores: npt.NDArray[np.floating[Any]], labels: npt.NDArray[np.integer[Any]]) -> Float64:

@@ -10,7 +10,7 @@ import numpy as np
 
 from xcore.components import Component, Report
 from xcore.errors import ConfigError
-from xcore.matrices import CSR, TopK
+from xcore.numeric.matrices import CSR, TopK
 
 
 @dataclass(frozen=True)

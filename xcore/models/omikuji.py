@@ -16,8 +16,8 @@ from pydantic import Field
 
 from xcore.components import Report
 from xcore.errors import ConfigError, EyrieError
-from xcore.matrices import CSR, NO_LABEL, TopK
 from xcore.models.base import Model, TrainingData
+from xcore.numeric.matrices import CSR, NO_LABEL, TopK
 
 # The library reports to stderr from its own threads, past Python: a process of its own keeps our stderr clean.
 TRAINING_SCRIPT = """

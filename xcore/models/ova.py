@@ -22,14 +22,14 @@ import numpy as np
 import scipy.sparse as sp
 from pydantic import Field
 
-from xcore.cholesky import factorise, solve
 from xcore.components import Report
 from xcore.errors import ConfigError
-from xcore.kernels import SparseRows, even_blocks, over_blocks, single_threaded_blas
-from xcore.matrices import CSR, Float32, Float64, Int32, TopK, csr, normalise_rows, row_blocks
 from xcore.models.base import Model, TrainingData
 from xcore.models.parabel import FittedParabel, Parabel
-from xcore.topk import best_first, clear, offer
+from xcore.numeric.cholesky import factorise, solve
+from xcore.numeric.matrices import CSR, Float32, Float64, Int32, TopK, csr, normalise_rows, row_blocks
+from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks, single_threaded_blas
+from xcore.numeric.topk import best_first, clear, offer
 
 ROW_BLOCK = 256
 GRAM_BLOCKS = 64

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from xcore.data.readers.base import Split
-from xcore.matrices import Int64
 from xcore.metrics.frequency import THIRDS, thirds_of_mass
+from xcore.numeric.matrices import Int64
 from xcore.report.charts import Axis, bars, lines, meter
 from xcore.report.html import Child, Html, element, facts, foreign, markup, note, section, table
 from xcore.report.rows import batches, lists

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from xcore.matrices import Float32, Int64
+from xcore.numeric.matrices import Float32, Int64
 from xcore.report.html import Child, Html, element, foreign, note, section
 from xcore.report.rows import batches, in_step, label_names, lists, named_in, some_rows
 from xcore.report.run import Run

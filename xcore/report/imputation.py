@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xcore.matrices import Float64, Int64
+from xcore.numeric.matrices import Float64, Int64
 from xcore.report.charts import Axis, bars, lines
 from xcore.report.html import Child, Html, element, facts, foreign, markup, note, section, table
 from xcore.report.rows import batches, in_step, lists, named_in

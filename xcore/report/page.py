@@ -13,7 +13,7 @@ from xcore.report.data import data_section, train_counts_of
 from xcore.report.examples import examples_section
 from xcore.report.html import Html, element, markup, raw
 from xcore.report.imputation import imputation_section, quality_sentence
-from xcore.report.labels import labels_section
+from xcore.report.label_tables import labels_section
 from xcore.report.results import Results, deciles_section, metrics_section, tiles
 from xcore.report.run import Run, cost_section, lineage_section, options_section
 from xcore.report.wording import component, count, shorten

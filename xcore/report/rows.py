@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xcore.matrices import list_parts
+from xcore.numeric.matrices import list_parts
 
 BATCH_ROWS = 8192
 FEW_ROWS = 256

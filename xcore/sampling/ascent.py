@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from xcore.matrices import Float64
+from xcore.numeric.matrices import Float64
 
 TILE = 128  # rows whose features stay in the cache
 FEW_ROWS = 9  # with fewer, plain loops are quicker than vectors

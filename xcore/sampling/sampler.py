@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numba
 import numpy as np
@@ -16,13 +16,13 @@ from pydantic import Field
 
 from xcore.components import Component
 from xcore.errors import ConfigError
-from xcore.kernels import over_blocks
-from xcore.matrices import NO_LABEL, Float32, Float64, Int32, TopK, open_arrays, row_blocks
-from xcore.sampling.draws import Keys, unit
-from xcore.sampling.tree import fit_nodes
+from xcore.numeric.draws import Keys, unit
+from xcore.numeric.matrices import NO_LABEL, Float32, Float64, Int32, TopK, open_arrays, row_blocks
+from xcore.numeric.parallel import over_blocks
+from xcore.sampling.tree_fit import fit_nodes
 from xcore.sampling.walk import Nodes, aligned, all_log_probs, best_leaves, draw_labels, log_probs_of, rows_together
 
-COMPANIES = 4  # of walkers that a thread takes at a time; whole ones, for a small one waits for memory as long
+BATCHES_PER_BLOCK = 4  # of walkers that a thread takes at a time; whole ones, for a small one waits for memory as long
 
 
 class Draws(NamedTuple):
@@ -54,7 +54,7 @@ class FittedSampler:
         def fill(part: slice) -> None:
             self._draw(X[part], keys[part], labels[part], log_probs[part])
 
-        over_blocks(fill, row_blocks(len(keys), COMPANIES * rows_together(m)))
+        over_blocks(fill, row_blocks(len(keys), BATCHES_PER_BLOCK * rows_together(m)))
         return Draws(labels, log_probs)
 
     def log_prob(self, X: Float32, labels: Int32) -> Float32:
@@ -64,7 +64,7 @@ class FittedSampler:
         def fill(part: slice) -> None:
             self._log_prob(X[part], labels[part], out[part])
 
-        over_blocks(fill, row_blocks(len(labels), COMPANIES * rows_together(labels.shape[1])))
+        over_blocks(fill, row_blocks(len(labels), BATCHES_PER_BLOCK * rows_together(labels.shape[1])))
         return out
 
     @abstractmethod
@@ -156,7 +156,7 @@ class FittedFrequency(FittedSampler):
 
 @dataclass(frozen=True)
 class FittedTree(FittedSampler):
-    """The tree of `xcore.sampling.tree`; a draw or a probability costs O(k log n_labels)."""
+    """The tree of `xcore.sampling.tree_fit`; a draw or a probability costs O(k log n_labels)."""
 
     nodes: Nodes
     kind: ClassVar[str] = "tree"
@@ -240,9 +240,6 @@ class Tree(Component):
         return FittedTree(
             fit_nodes(X, labels, _checked(n_labels), self.strength, per_label=per_label, alternate=alternate)
         )
-
-
-AnySampler = Annotated[Uniform | Frequency | Tree, Field(discriminator="kind")]
 
 
 def load_sampler(directory: Path, name: str = "sampler") -> FittedSampler:

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from xcore.lanes import LANES, dot, prefetch
-from xcore.matrices import NO_LABEL, Float32, Float64, Int32, Int64
-from xcore.sampling.draws import Keys, skipped, unit
+from xcore.numeric.draws import Keys, skipped, unit
+from xcore.numeric.matrices import NO_LABEL, Float32, Float64, Int32, Int64
+from xcore.numeric.simd import LANES, dot, prefetch
 
 WALKERS = 256  # walks that go down together
 LEVELS = 64  # more than any tree has: draw j of level t is number LEVELS j + t of its key
@@ -57,7 +57,7 @@ def aligned(array: Float32) -> Float32:
 
 
 class _Flat(NamedTuple):
-    """Weights and features in one dimension, for `xcore.lanes`; to make one costs more than a logit does."""
+    """Weights and features in one dimension, for `xcore.numeric.simd`; to make one costs more than a logit does."""
 
     weights: Float32
     biases: Float32

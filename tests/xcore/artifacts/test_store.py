@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from xcore.artifacts import ArtifactRef, KeptArtifact, Recipe, Store, Workshop
+from xcore.artifacts import ArtifactRef, BuildContext, KeptArtifact, Recipe, Store
 from xcore.components import Component
 from xcore.errors import ArtifactDamaged, ArtifactMissing, ConfigError
 
@@ -24,38 +24,38 @@ class FromFile(Component):
     scale: int = 1
 
 
-def write_number(workshop: Workshop) -> dict[str, int]:
+def write_number(context: BuildContext) -> dict[str, int]:
     calls.append("number")
-    draw = int(workshop.rng.integers(1000))
-    (workshop.directory / "model.json").write_text(json.dumps({"value": workshop.options.value, "draw": draw}))
-    workshop.report(1, 1)
-    return {"value": workshop.options.value}
+    draw = int(context.rng.integers(1000))
+    (context.directory / "model.json").write_text(json.dumps({"value": context.options.value, "draw": draw}))
+    context.report(1, 1)
+    return {"value": context.options.value}
 
 
-def add_one(workshop: Workshop) -> dict[str, int]:
+def add_one(context: BuildContext) -> dict[str, int]:
     calls.append("sum")
-    value = json.loads((workshop.inputs["number"].directory / "model.json").read_text())["value"]
-    (workshop.directory / "model.json").write_text(json.dumps({"value": value + workshop.options.value}))
+    value = json.loads((context.inputs["number"].directory / "model.json").read_text())["value"]
+    (context.directory / "model.json").write_text(json.dumps({"value": value + context.options.value}))
     return {}
 
 
-def read_file(workshop: Workshop) -> dict[str, int]:
-    (workshop.directory / "model.json").write_text(workshop.options.path.read_text())
+def read_file(context: BuildContext) -> dict[str, int]:
+    (context.directory / "model.json").write_text(context.options.path.read_text())
     return {}
 
 
-def fail_half_way(workshop: Workshop) -> dict[str, int]:
-    (workshop.directory / "model.json").write_text("{")
+def fail_half_way(context: BuildContext) -> dict[str, int]:
+    (context.directory / "model.json").write_text("{")
     raise RuntimeError("power cut")
 
 
-def forget_a_file(workshop: Workshop) -> dict[str, int]:
+def forget_a_file(context: BuildContext) -> dict[str, int]:
     return {}
 
 
-def write_wrong_types(workshop: Workshop) -> dict[str, int]:
+def write_wrong_types(context: BuildContext) -> dict[str, int]:
     table = pa.table({"labels": [[1.5]], "scores": [[0.5]]})
-    pq.write_table(table, workshop.directory / "predictions.parquet")
+    pq.write_table(table, context.directory / "predictions.parquet")
     return {}
 
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from xcore.data.features import Features, FeatureWriter
-from xcore.matrices import csr
+from xcore.numeric.matrices import csr
 
 
 def random_rows(n: int, seed: int) -> sp.csr_array:

@@ -8,7 +8,7 @@ import pytest
 
 from xcore.data.dataset import Dataset
 from xcore.data.source import Source
-from xcore.matrices import list_parts, normalise_rows
+from xcore.numeric.matrices import list_parts, normalise_rows
 
 Run = Callable[..., tuple[Dataset, dict[str, Any]]]
 SMALL = {"kind": "generated", "n_train": 500, "n_test": 100, "n_labels": 30, "n_features": 300}

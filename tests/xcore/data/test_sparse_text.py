@@ -12,7 +12,7 @@ from sklearn.datasets import load_svmlight_file
 from xcore.data.readers.sparse_errors import Grammar
 from xcore.data.readers.sparse_rows import Lines
 from xcore.data.readers.sparse_text import parse_lines
-from xcore.data.streams import LineBlock
+from xcore.data.readers.streams import LineBlock
 
 
 def halfway(value: float) -> str:

@@ -5,14 +5,14 @@ import pytest
 import scipy.sparse as sp
 
 from xcore.components import Report
-from xcore.grouping import ClusterGroups, Grouper, Groups, Merge, RandomGroups
+from xcore.grouping.groupers import ClusterGroups, Grouper, Groups, Merge, RandomGroups
 from xcore.imputation import disaggregate
 from xcore.imputation.auto import Auto
 from xcore.imputation.base import Imputed, Imputer, quality_against_truth
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
 from xcore.imputation.heldout import HeldOutGroups
-from xcore.matrices import CSR, csr
+from xcore.numeric.matrices import CSR, csr
 
 
 def as_csr(dense: object) -> CSR:

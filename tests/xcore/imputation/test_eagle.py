@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xcore.grouping import Groups, Merge, RandomGroups
+from xcore.grouping.groupers import Groups, Merge, RandomGroups
 from xcore.imputation.base import quality_against_truth
 from xcore.imputation.eagle import Eagle
-from xcore.matrices import CSR, csr
+from xcore.numeric.matrices import CSR, csr
 
 
 def as_csr(dense: object) -> CSR:

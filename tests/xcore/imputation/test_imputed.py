@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xcore.grouping import Groups
+from xcore.grouping.groupers import Groups
 from xcore.imputation.base import Imputed, Pairs, quality_against_truth, rows_and_labels
 from xcore.imputation.baseline import Baseline
-from xcore.matrices import CSR, csr
+from xcore.numeric.matrices import CSR, csr
 
 
 def as_csr(dense: object) -> CSR:

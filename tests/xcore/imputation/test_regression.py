@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xcore.grouping import Groups
+from xcore.grouping.groupers import Groups
 from xcore.imputation import regression
 from xcore.imputation.base import Pairs
 from xcore.imputation.candidates import Candidates, State
 from xcore.imputation.regression import regress
 from xcore.imputation.ridge import ridge_system
-from xcore.matrices import CSR, csr
+from xcore.numeric.matrices import CSR, csr
 
 N, D, LABELS, PENALTY = 90, 50, 70, 0.7  # more labels than two panels hold, and rows in no group
 

@@ -4,11 +4,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from xcore import cholesky
-from xcore.grouping import Groups, RandomGroups
+from xcore.grouping.groupers import Groups, RandomGroups
 from xcore.imputation.heldout import Judge
 from xcore.imputation.ridge import LeftOut, RidgeSystem, left_out, ridge_system, sketch_rows
-from xcore.matrices import CSR, csr, normalise_rows
+from xcore.numeric import cholesky
+from xcore.numeric.matrices import CSR, csr, normalise_rows
 
 
 def csr_of(dense: npt.NDArray[np.float32]) -> CSR:

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from xcore.components import silent
 from xcore.errors import ConfigError
-from xcore.matrices import CSR, NO_LABEL, binary_csr, csr, open_arrays, write_arrays
 from xcore.models.base import TrainingData
-from xcore.models.negative_sampling import FittedNegativeSampling, NegativeSampling, model, training
+from xcore.models.negative_sampling import FittedNegativeSampling, NegativeSampling, model, sgd
+from xcore.models.negative_sampling.linear_scorer import Scorer, evaluate
 from xcore.models.negative_sampling.losses import augment_and_reduce, one_vs_each, separable
 from xcore.models.negative_sampling.pairs import Pairs, Split
-from xcore.models.negative_sampling.scoring import Scorer, evaluate
-from xcore.models.negative_sampling.training import SEPARABLE, _softmax_slopes
+from xcore.models.negative_sampling.sgd import SEPARABLE, _softmax_slopes
 from xcore.models.negative_sampling.updates import (
     FIRST_SQUARE,
     Batch,
@@ -31,6 +30,7 @@ from xcore.models.negative_sampling.updates import (
     step_given,
     step_separable,
 )
+from xcore.numeric.matrices import CSR, NO_LABEL, binary_csr, csr, open_arrays, write_arrays
 
 METHODS = ["adversarial", "uniform", "frequency", "nce", "one-vs-each", "augment-and-reduce", "softmax"]
 
@@ -233,8 +233,8 @@ class Killed(Exception):
 def test_a_killed_training_resumes_to_the_same_bits(
     method: str, last_step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(training, "CHECKPOINT_SHARE", np.inf)
+    monkeypatch.setattr(sgd, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(sgd, "CHECKPOINT_SHARE", np.inf)
     data, first_steps = rows_of(), []
 
     def killing(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:

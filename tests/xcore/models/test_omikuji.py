@@ -10,9 +10,9 @@ import scipy.sparse as sp
 
 from xcore.components import silent
 from xcore.errors import ConfigError
-from xcore.matrices import CSR, NO_LABEL, csr
 from xcore.models.base import TrainingData
 from xcore.models.omikuji import FittedOmikuji, Omikuji
+from xcore.numeric.matrices import CSR, NO_LABEL, csr
 
 
 def sparse(dense: np.ndarray) -> CSR:

@@ -11,17 +11,17 @@ import scipy.linalg
 import scipy.sparse as sp
 import threadpoolctl
 
-from xcore.cholesky import factorise, solve
 from xcore.components import silent
 from xcore.errors import ConfigError
-from xcore.kernels import single_threaded_blas
-from xcore.matrices import NO_LABEL, binary_csr, csr, topk_of_dense
 from xcore.metrics import evaluate
 from xcore.models import ova as ova_module
 from xcore.models.base import TrainingData
 from xcore.models.ova import FittedOva, Ova
 from xcore.models.parabel import Parabel
-from xcore.text import Tfidf
+from xcore.numeric.cholesky import factorise, solve
+from xcore.numeric.matrices import NO_LABEL, binary_csr, csr, topk_of_dense
+from xcore.numeric.parallel import single_threaded_blas
+from xcore.text.tfidf import Tfidf
 
 
 def plain(matrix: sp.csr_array) -> sp.csr_array:

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from xcore.components import silent
 from xcore.errors import ConfigError
-from xcore.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
 from xcore.models.base import TrainingData
 from xcore.models.parabel import FittedParabel, Parabel
 from xcore.models.parabel.calibration import fit_curves
-from xcore.models.parabel.tree import Shape, embed_labels, order_labels
+from xcore.models.parabel.label_tree import Shape, embed_labels, order_labels
+from xcore.numeric.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
 
 EXACT = {"prune_below": 0.0, "tolerance": 1e-5, "max_passes": 5000}
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xcore.errors import ConfigError
-from xcore.matrices import NO_LABEL
+from xcore.numeric.draws import keys_of
+from xcore.numeric.matrices import NO_LABEL
 from xcore.sampling.ascent import _exp_minus, ascent_from, climb, objective
-from xcore.sampling.draws import keys_of
 from xcore.sampling.sampler import (
     FittedFrequency,
     FittedSampler,
@@ -25,7 +25,7 @@ from xcore.sampling.sampler import (
     Uniform,
     load_sampler,
 )
-from xcore.sampling.tree import ENOUGH, MAX_ROUNDS, SAMPLE, _label_sums, _move, _ranked, fit_node
+from xcore.sampling.tree_fit import ENOUGH, MAX_ROUNDS, SAMPLE, _label_sums, _move, _ranked, fit_node
 
 K = 4
 

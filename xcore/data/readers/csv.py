@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from xcore.data.readers.streams import line_blocks
 from xcore.data.readers.tables import CellColumns, RawRows, TableReader
-from xcore.data.streams import line_blocks
 from xcore.errors import InputError, Place
 
 LONGEST_CELL = 2**31 - 1

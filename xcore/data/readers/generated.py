@@ -1,4 +1,4 @@
-"""Made data whose right answer is known: bags of words planted by labels that only groups of rows show."""
+"""MakeResult data whose right answer is known: bags of words planted by labels that only groups of rows show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import Field
 from xcore.data.readers.base import INT32_MAX, Block, Form, Part, Reader, Shape, Split
 from xcore.data.readers.sparse_rows import features_block, list_array, with_labels
 from xcore.errors import ConfigError
-from xcore.matrices import Float32, Float64, Int32, Int64
+from xcore.numeric.matrices import Float32, Float64, Int32, Int64
 
 ROWS_A_BLOCK = 4096  # part of the definition of the data: each block has its own generator
 WORDS_OF_A_LABEL = 24

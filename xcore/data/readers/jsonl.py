@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xcore.data.readers.cells import shown
+from xcore.data.readers.streams import line_blocks
 from xcore.data.readers.tables import CellColumns, RawRows, TableReader
-from xcore.data.streams import line_blocks
 from xcore.errors import InputError, Place
 
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from xcore.data.readers.base import INT32_MAX, Block, FilePair, Form, Part, Reader, Shape, agreed
 from xcore.data.readers.sparse_rows import features_block, list_array, sort_lists, with_labels, without_zeros
+from xcore.data.readers.streams import missing_file
 from xcore.data.readers.xmc_split import pairs_of
-from xcore.data.streams import missing_file
 from xcore.errors import ConfigError, InputError, Place
-from xcore.matrices import Float32, Int32, Int64
+from xcore.numeric.matrices import Float32, Int32, Int64
 
 Member: TypeAlias = tuple[IO[bytes], np.dtype[Any], int]  # of a .npy: stream at the first entry, dtype, entries
 

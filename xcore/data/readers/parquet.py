@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xcore.data.readers.cells import BadCell, as_label_lists, as_strings, as_vectors
+from xcore.data.readers.streams import missing_file
 from xcore.data.readers.tables import RawRows, TableReader
-from xcore.data.streams import missing_file
 from xcore.errors import InputError, Place
 
 BYTES_A_ROW = 1 << 12  # a long text; rows are read by number, since their size is known only after

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from xcore.data.readers.base import INT32_MAX
-from xcore.data.streams import LineBlock
+from xcore.data.readers.streams import LineBlock
 from xcore.errors import InputError, Place
 
 

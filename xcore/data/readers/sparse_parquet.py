@@ -18,7 +18,7 @@ from xcore.data.readers.cells import BadCell, as_strings, as_vectors
 from xcore.data.readers.parquet import BYTES_A_ROW, table_batches
 from xcore.data.readers.sparse_rows import list_array, sort_lists
 from xcore.errors import InputError, Place
-from xcore.matrices import Int64, list_parts
+from xcore.numeric.matrices import Int64, list_parts
 
 Marks = npt.NDArray[np.bool_]
 

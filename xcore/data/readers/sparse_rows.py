@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from xcore.data.readers.base import INT32_MAX, Block
 from xcore.errors import InputError
-from xcore.matrices import Float32, Int32, Int64
+from xcore.numeric.matrices import Float32, Int32, Int64
 
 
 @dataclass(frozen=True)

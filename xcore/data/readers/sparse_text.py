@@ -12,8 +12,8 @@ import numpy.typing as npt
 from xcore.data.readers.base import INT32_MAX
 from xcore.data.readers.sparse_errors import Fault, Grammar, explain, token_at
 from xcore.data.readers.sparse_rows import Lines, sort_lists
-from xcore.data.streams import LineBlock
-from xcore.matrices import Float32, Int32, Int64
+from xcore.data.readers.streams import LineBlock
+from xcore.numeric.matrices import Float32, Int32, Int64
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from xcore.data.readers.base import LABEL_NAMES, Block, Form, Part, Reader, Shape
 from xcore.data.readers.cells import BadCell, group_of, id_of, labels_of, rebuilt, text_of, vector_of
 from xcore.errors import InputError, Place
-from xcore.matrices import Int64, list_parts
+from xcore.numeric.matrices import Int64, list_parts
 
 CELL_TYPES = {
     "text": pa.string(),

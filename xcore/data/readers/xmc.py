@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from xcore.data.readers.base import INT32_MAX, Block, Form, Part, Reader, Shape, agreed
 from xcore.data.readers.sparse_errors import Grammar
 from xcore.data.readers.sparse_rows import Lines, block_of_lines
-from xcore.data.streams import LineBlock, line_blocks, ordered_map
+from xcore.data.readers.streams import LineBlock, line_blocks, ordered_map
 from xcore.errors import InputError, Place
 
 HEADER_BYTES = 1 << 12

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from xcore.matrices import Float32, Float64
+from xcore.numeric.matrices import Float32, Float64
 
 LARGEST_EXPONENT = 80.0
 

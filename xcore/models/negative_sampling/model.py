@@ -15,15 +15,15 @@ import scipy.sparse as sp
 from pydantic import Field
 
 from xcore.components import Report
+from xcore.embedding.pca import FittedPca, Pca, RowBlocks
 from xcore.errors import ConfigError
-from xcore.matrices import NO_LABEL, Float32, Int32, TopK, open_arrays, write_arrays
 from xcore.models.base import Model, TrainingData
+from xcore.models.negative_sampling.linear_scorer import Scorer, evaluate
 from xcore.models.negative_sampling.pairs import Positives, Split
 from xcore.models.negative_sampling.parts import LabelSampler, Parts, Watched
-from xcore.models.negative_sampling.scoring import Scorer, evaluate
-from xcore.models.negative_sampling.training import Checkpoints, FirstBiases, Method, Problem, Schedule, train
+from xcore.models.negative_sampling.sgd import Checkpoints, FirstBiases, Method, Problem, Schedule, train
 from xcore.models.negative_sampling.updates import Parameters
-from xcore.sampling.pca import FittedPca, Pca, RowBlocks
+from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK, open_arrays, write_arrays
 from xcore.sampling.sampler import FittedSampler, FittedTree, Frequency, Tree, Uniform, load_sampler
 
 FEWEST_STEPS = 20  # an epoch; small data take smaller batches

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from xcore.components import Component
 from xcore.errors import ConfigError
-from xcore.matrices import CSR, Float32, Int32, Int64
+from xcore.numeric.matrices import CSR, Float32, Int32, Int64
 
 Reduction = Literal["all", "first"]
 HELD_OUT_SEED = 36528475  # that of the released code

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from xcore.matrices import CSR, Float32
+from xcore.embedding.pca import FittedPca
 from xcore.models.negative_sampling.pairs import Positives
-from xcore.sampling.pca import FittedPca
+from xcore.numeric.matrices import CSR, Float32
 from xcore.sampling.sampler import FittedTree, Tree
 
 # After the last epoch; after each; or also at 1/128, 1/64, ..., 1/2 of the first.
@@ -35,7 +35,7 @@ class Parts:
     Attributes
     ----------
     embedding : FittedPca or None
-        Made the dense vectors of sparse features; None where rows came as vectors.
+        MakeResult the dense vectors of sparse features; None where rows came as vectors.
     projection : FittedPca or None
         From these vectors to the features of the tree.
     tree : FittedTree or None

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from xcore.kernels import over_blocks
-from xcore.lanes import prefetch
-from xcore.matrices import Float32, Float64, Int32, Int64, row_blocks
 from xcore.models.negative_sampling.losses import separable
-from xcore.sampling.draws import hashed, unit
+from xcore.numeric.draws import hashed, unit
+from xcore.numeric.matrices import Float32, Float64, Int32, Int64, row_blocks
+from xcore.numeric.parallel import over_blocks
+from xcore.numeric.simd import prefetch
 
 FIRST_SQUARE = 1e-8  # Adagrad's accumulators begin here, and need no other epsilon
 GROUP_PAIRS = 512  # of a block that a thread takes at a time
@@ -98,7 +98,7 @@ class Batch(NamedTuple):
     weights: Float32
 
 
-class Groups(NamedTuple):
+class PairsByLabel(NamedTuple):
     """Pairs of a batch by label: pairs ``order[starts[g] : starts[g + 1]]`` have one label."""
 
     order: Int32  # (B (1 + m),)
@@ -199,11 +199,11 @@ def _starts(labels: Int32, order: Int32) -> Int64:
     return starts[: n_groups + 1].copy()
 
 
-def group_pairs(labels: Int32, n_classes: int) -> Groups:
+def group_pairs(labels: Int32, n_classes: int) -> PairsByLabel:
     """Sort the pairs of a batch, labels int32 (B, 1 + m), by label; pairs of one label keep their order."""
     flat = labels.reshape(-1)
     order = _sorted(flat, n_classes)
-    return Groups(order, _starts(flat, order))
+    return PairsByLabel(order, _starts(flat, order))
 
 
 @numba.njit(cache=True, nogil=True, fastmath=FAST)
@@ -254,7 +254,7 @@ def _update_separable(
     first: int,
     last: int,
     batch: Batch,
-    groups: Groups,
+    groups: PairsByLabel,
     loss: Separable,
     rate: np.float32,
     parameters: Parameters,
@@ -297,7 +297,7 @@ def _update_given(
     first: int,
     last: int,
     batch: Batch,
-    groups: Groups,
+    groups: PairsByLabel,
     slopes: Float32,
     decay: Float32,
     rate: np.float32,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from xcore.matrices import CSR, NO_LABEL, Float32, Float64, Int64, TopK
+from xcore.numeric.matrices import CSR, NO_LABEL, Float32, Float64, Int64, TopK
 
 SMALLEST_SCORE, LARGEST_SCORE = 1e-30, 1 - 1e-7
 PRIOR_OFFERS = 100.0  # the common curve weighs as much as this many offers of a label; chosen on EURLEX57K dev rows

@@ -14,13 +14,13 @@ from pydantic import Field
 
 from xcore.components import Report
 from xcore.errors import ConfigError
-from xcore.kernels import SparseRows, over_blocks
-from xcore.matrices import CSR, Float32, Int32, Int64, TopK, csr, open_arrays, row_blocks
 from xcore.models.base import Model, TrainingData
 from xcore.models.parabel.calibration import fit_curves
+from xcore.models.parabel.forest import Chunks, Solver, train_forest
+from xcore.models.parabel.label_tree import Shape, embed_labels, order_labels
 from xcore.models.parabel.search import best_labels, search_forest
-from xcore.models.parabel.training import Chunks, Solver, train_forest
-from xcore.models.parabel.tree import Shape, embed_labels, order_labels
+from xcore.numeric.matrices import CSR, Float32, Int32, Int64, TopK, csr, open_arrays, row_blocks
+from xcore.numeric.parallel import SparseRows, over_blocks
 
 BLOCK_SCORES = 2**22  # child scores that one thread holds at a time while predicting
 CALIBRATION_OFFERS = 50

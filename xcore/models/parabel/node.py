@@ -5,9 +5,9 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from xcore.kernels import SparseRows
-from xcore.lanes import LANES, aligned_lines
-from xcore.matrices import Float32, Int32, Int64
+from xcore.numeric.matrices import Float32, Int32, Int64
+from xcore.numeric.parallel import SparseRows
+from xcore.numeric.simd import LANES, aligned_lines
 
 
 @numba.njit(cache=True, nogil=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from xcore.kernels import SparseRows
-from xcore.lanes import prefetch
-from xcore.matrices import Float32, Int32, Int64
 from xcore.models.parabel.calibration import logit
-from xcore.models.parabel.training import Chunks, Int16, Unsigned
-from xcore.topk import WORST, best_first, clear, offer
+from xcore.models.parabel.forest import Chunks, Int16, Unsigned
+from xcore.numeric.matrices import Float32, Int32, Int64
+from xcore.numeric.parallel import SparseRows
+from xcore.numeric.simd import prefetch
+from xcore.numeric.topk import WORST, best_first, clear, offer
 
 CACHE_LINE = 64  # bytes; a weight has two
 

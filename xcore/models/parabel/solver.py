@@ -18,8 +18,9 @@ from typing import Any
 import numba
 import numpy as np
 
-from xcore.kernels import SparseRows
-from xcore.lanes import (
+from xcore.numeric.matrices import Float32, Int32
+from xcore.numeric.parallel import SparseRows
+from xcore.numeric.simd import (
     LANES,
     aligned_lines,
     any_greater,
@@ -32,7 +33,6 @@ from xcore.lanes import (
     store,
     where_greater,
 )
-from xcore.matrices import Float32, Int32
 
 _INF = np.float32(np.inf)
 _ZERO, _ONE = np.float32(0), np.float32(1)

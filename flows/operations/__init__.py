@@ -1,0 +1,1 @@
+"""Running the installation: servers, worker, database and deployments."""

@@ -1,0 +1,349 @@
+"""Models in MLflow's registry: versions that serve themselves, and which of them is the champion.
+
+A registered model bears the name of the experiment. Each version is tagged with the ids of its artifacts
+(``eyrie.model``, ``eyrie.dataset``, ``eyrie.vocabulary``); the model's id is what names it, so registering it again
+finds it. A version that becomes champion is tagged with the one that it replaces, so that one can go back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter, ValidationError
+
+import xcore
+from tasks import settings
+from tasks.score import ModelParts, UsedModel
+from tasks.tracking import experiment_id, tracking_client
+from xcore.artifacts import ArtifactRef, KeptArtifact
+from xcore.data.dataset import Dataset
+from xcore.data.staging import FEATURES
+from xcore.errors import ArtifactError, ConfigError
+from xcore.inference.scorer import Cut
+from xcore.models.base import Model
+from xcore.models.family import AnyModel
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+    from mlflow.models import ModelSignature
+
+CHAMPION, CHALLENGER = "champion", "challenger"
+MODEL_TAG = "eyrie.model"
+REPLACED_TAG = "eyrie.replaced_version"
+ROLLED_BACK_TAG = "eyrie.rolled_back_to"
+SERVING_CODE = Path(__file__).with_name("pyfunc.py")
+LIBRARIES = ("mlflow", "numpy", "scipy", "pandas", "pyarrow", "numba", "safetensors", "pydantic", "scikit-learn",
+             "threadpoolctl")  # fmt: skip
+EXAMPLE_CHARACTERS = 500
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a registered model."""
+
+    name: str
+    number: int
+    tags: Mapping[str, str]
+    aliases: tuple[str, ...]
+
+    @property
+    def model(self) -> ArtifactRef:
+        """The model artifact that it was made of."""
+        return ArtifactRef(kind="model", id=self.tags.get(MODEL_TAG, ""))
+
+    @property
+    def note(self) -> str:
+        """What became of it, in a few words."""
+        replaced, back = self.tags.get(REPLACED_TAG), self.tags.get(ROLLED_BACK_TAG)
+        return f"rolled back to version {back}" if back else f"replaced version {replaced}" if replaced else ""
+
+    def __str__(self) -> str:
+        return f"{self.name} version {self.number}"
+
+
+def versions(name: str) -> list[Version]:
+    """All versions of a registered model that Eyrie made, newest first; none where there is no such model."""
+    client = tracking_client()
+    aliases = _aliases(client, name)
+    found, token = list[Any](), None
+    while True:
+        page = client.search_model_versions(f"name = '{_plain(name)}'", max_results=1000, page_token=token)
+        found, token = [*found, *page], page.token
+        if not token:
+            break
+    ours = [_version(version, aliases) for version in found if MODEL_TAG in version.tags]
+    return sorted(ours, key=lambda version: -version.number)
+
+
+def champion(name: str) -> Version | None:
+    """The version in use, if there is one."""
+    return next((version for version in versions(name) if CHAMPION in version.aliases), None)
+
+
+def find_model(name: str, which: str) -> ArtifactRef:
+    """The model artifact meant by an alias, a version number, or ``model/ID`` (which needs no registry)."""
+    if "/" in which:
+        ref = settings.store().find(which)
+        if ref.kind != "model":
+            raise ConfigError(f"{which!r} is a {ref.kind}, expected a model: name it as model/ID")
+        return ref
+    return find_version(name, which).model
+
+
+def find_version(name: str, which: str) -> Version:
+    """The version meant by an alias or a number."""
+    known = versions(name)
+    for version in known:
+        if which in (str(version.number), *version.aliases):
+            return version
+    there = [f"{version.number} {' '.join(version.aliases)}".strip() for version in known]
+    raise ConfigError(
+        f"no version {which!r} of the registered model {name!r}; there are: {', '.join(there) or 'none'}. "
+        "Give an alias, a version number or model/ID, or register one with the flow retrain"
+    )
+
+
+def parts_of(model: ArtifactRef) -> ModelParts:
+    """A model with all it needs, found by its manifest; an error says which part is gone or not understood."""
+    store = settings.store()
+    made = store.manifest(model)
+    features = store.manifest(made.inputs["features"])
+    dataset = Dataset(store.open(made.inputs["dataset"]).directory)
+    vocabulary = features.inputs.get("vocabulary")
+    try:
+        family: Model = TypeAdapter[Model](AnyModel).validate_python(dict(made.options))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise ConfigError(
+            f"{model} was trained by code whose options differ: {'.'.join(map(str, problem['loc']))}: "
+            f"{problem['msg']}. Train it again, or use the code it was trained with"
+        ) from None
+    return ModelParts(
+        UsedModel(family=family, form=dataset.form),
+        KeptArtifact.of(model),
+        KeptArtifact.of(made.inputs["dataset"]),
+        KeptArtifact.of(vocabulary) if vocabulary else None,
+    )
+
+
+def champion_parts(name: str) -> tuple[ModelParts | None, str]:
+    """The champion, or None with the reason where there is one but it cannot be opened here."""
+    current = champion(name)
+    if current is None:
+        return None, ""
+    try:
+        return parts_of(current.model), ""
+    except (ArtifactError, ConfigError) as error:
+        return None, f"the champion, {current}, cannot be opened: {error}"
+
+
+def register(name: str, parts: ModelParts, run_id: str | None) -> tuple[Version, bool]:
+    """The version that serves a model, and whether it is new: found by the model's id, or logged and registered now.
+
+    It holds a copy of the model's files, the label table, the vocabulary and the code, so that it serves what was
+    trained, whatever happens to the store or to the code.
+    """
+    known = next((version for version in versions(name) if version.model.id == parts.model.id), None)
+    if known:
+        return known, False
+    client = tracking_client()
+    if _aliases(client, name) is None:
+        _create(client, name)
+    tags = {f"eyrie.{kind}": key for kind, key in parts.ids().items()}
+    logged = _logged_model(client, name, parts, run_id, tags)
+    version = client.create_model_version(
+        name, f"models:/{logged}", run_id=run_id, tags=tags, model_id=logged, description=_description(parts)
+    )
+    return _version(version, {}), True
+
+
+def source_run(name: str, model: ArtifactRef) -> str | None:
+    """The first run of the experiment that made or used a model."""
+    client = tracking_client()
+    wanted, oldest = f"tags.`{MODEL_TAG}` = '{model.id}'", ["attributes.start_time ASC"]
+    runs = client.search_runs([experiment_id(client, name)], wanted, order_by=oldest, max_results=1)
+    return str(runs[0].info.run_id) if runs else None
+
+
+def mark_challenger(version: Version) -> None:
+    """Point the alias `challenger` at a version."""
+    if CHALLENGER not in version.aliases:
+        tracking_client().set_registered_model_alias(version.name, CHALLENGER, str(version.number))
+
+
+def promote(version: Version) -> bool:
+    """Make a version the champion, and remember which one it replaces; False if it is the champion already."""
+    client, current = tracking_client(), champion(version.name)
+    if current and current.number == version.number:
+        return False
+    if current:
+        client.set_model_version_tag(version.name, str(version.number), REPLACED_TAG, str(current.number))
+    if ROLLED_BACK_TAG in version.tags:
+        client.delete_model_version_tag(version.name, str(version.number), ROLLED_BACK_TAG)
+    client.set_registered_model_alias(version.name, CHAMPION, str(version.number))
+    return True
+
+
+def apply_decision(version: Version, decision: str, reason: str) -> dict[str, Any]:
+    """Carry out a decision (`promote` or `keep`) about a version; returns what was done and why, for a report."""
+    current = champion(version.name)
+    if current and current.number == version.number:
+        done, reason = False, "it is the champion already"
+    elif ROLLED_BACK_TAG in version.tags:
+        back = version.tags[ROLLED_BACK_TAG]
+        done, reason = False, f"it was rolled back to version {back} by hand, and is not promoted again by itself"
+    else:
+        done = decision == "promote" and promote(version)
+    now = champion(version.name)
+    return {
+        "name": version.name,
+        "version": version.number,
+        "promoted": done,
+        "champion": now.number if now else None,
+        "reason": reason,
+    }
+
+
+def rollback(name: str) -> tuple[Version, Version]:
+    """Give the alias `champion` back to the version that the champion replaced; returns both, the old one last.
+
+    The version that lost it is tagged, and `retrain` does not promote it again.
+    """
+    client, known = tracking_client(), {version.number: version for version in versions(name)}
+    current = next((version for version in known.values() if CHAMPION in version.aliases), None)
+    if current is None:
+        raise ConfigError(f"the registered model {name!r} has no champion to go back from")
+    before = known.get(int(current.tags.get(REPLACED_TAG, 0)))
+    if before is None:
+        raise ConfigError(f"{current} replaced no other version, so there is none to go back to")
+    client.set_model_version_tag(name, str(current.number), ROLLED_BACK_TAG, str(before.number))
+    client.set_registered_model_alias(name, CHAMPION, str(before.number))
+    return current, before
+
+
+def registered_ids() -> set[str]:
+    """Ids of all artifacts that registered versions are made of."""
+    client, kept, token = tracking_client(), set[str](), None
+    while True:
+        page = client.search_model_versions(max_results=1000, page_token=token)
+        for version in page:
+            kept.update(value for tag, value in version.tags.items() if tag.startswith("eyrie."))
+        token = page.token
+        if not token:
+            return kept
+
+
+def _logged_model(
+    client: MlflowClient, name: str, parts: ModelParts, run_id: str | None, tags: Mapping[str, str]
+) -> str:
+    """The id of the logged model that holds a model's files; one that an interrupted call left whole is used."""
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.models import Model as ServedModel
+    from mlflow.pyfunc import save_model
+
+    experiment = experiment_id(client, name)
+    for known in client.search_logged_models([experiment], f"tags.`{MODEL_TAG}` = '{tags[MODEL_TAG]}'"):
+        if known.status == "READY":  # MLflow does not find it by its status
+            return str(known.model_id)
+    model = client.create_logged_model(
+        experiment, name, run_id, dict(tags), model_type=parts.used.family.options()["kind"]
+    )
+    if run_id:
+        client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+    with TemporaryDirectory() as folder:
+        target = Path(folder) / "model"
+        save_model(
+            target,
+            mlflow_model=ServedModel(
+                model.artifact_location, run_id, model_uuid=model.model_id, model_id=model.model_id
+            ),
+            **_served(parts),
+        )
+        client.log_model_artifacts(model.model_id, str(target))
+    client.finalize_logged_model(model.model_id, "READY")
+    return str(model.model_id)
+
+
+def _served(parts: ModelParts) -> dict[str, Any]:
+    """What MLflow needs to know of a model."""
+    store = settings.store()
+    dataset = store.open(parts.dataset.ref).directory
+    files = {"model": store.open(parts.model.ref).directory, "labels": dataset / "labels.parquet"}
+    if parts.vocabulary:
+        files["vocabulary"] = store.open(parts.vocabulary.ref).directory
+    return {
+        "python_model": str(SERVING_CODE),
+        "artifacts": {name: str(path) for name, path in files.items()},
+        "code_paths": [str(Path(next(iter(xcore.__path__))))],
+        "model_config": {"form": parts.used.form},
+        "signature": _signature(parts.used.form),
+        "input_example": (_example(Dataset(dataset)), {"k": 5}),
+        "pip_requirements": [f"{library}=={metadata.version(library)}" for library in LIBRARIES],
+    }
+
+
+def _signature(form: str) -> ModelSignature:
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+    from mlflow.types.schema import Array
+
+    rows = {
+        "text": [ColSpec(DataType.string, "text")],
+        "sparse": [ColSpec(Array(DataType.long), "indices"), ColSpec(Array(DataType.double), "values")],
+        "vector": [ColSpec(Array(DataType.double), "vector")],
+    }
+    answer = {"labels": DataType.string, "names": DataType.string, "scores": DataType.double}
+    cut = [ParamSpec("k", DataType.long, Cut().k), ParamSpec("threshold", DataType.double, None)]
+    outputs = Schema([ColSpec(Array(kind), name) for name, kind in answer.items()])
+    return ModelSignature(inputs=Schema(rows[form]), outputs=outputs, params=ParamSchema(cut))
+
+
+def _example(dataset: Dataset) -> Any:
+    """The first row of the training split."""
+    import pandas as pd
+
+    with pq.ParquetFile(dataset.directory / "train.parquet") as file:
+        first: dict[str, Any] = next(file.iter_batches(1, columns=FEATURES[dataset.form])).to_pylist()[0]
+    return pd.DataFrame([first | ({"text": first["text"][:EXAMPLE_CHARACTERS]} if "text" in first else {})])
+
+
+def _description(parts: ModelParts) -> str:
+    options = parts.used.family.options()
+    return f"{options['kind']} on {parts.used.form} rows, " + ", ".join(
+        f"{kind} {key}" for kind, key in parts.ids().items()
+    )
+
+
+def _create(client: MlflowClient, name: str) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if _aliases(client, name) is None:  # not because another process made it meanwhile
+            raise ConfigError(f"{name!r} cannot be the name of a registered model: {error}") from None
+
+
+def _aliases(client: MlflowClient, name: str) -> dict[str, str] | None:
+    """Alias > version of a registered model; None where there is no such model."""
+    found = client.search_registered_models(f"name = '{_plain(name)}'", max_results=1)
+    return {alias: str(version) for alias, version in found[0].aliases.items()} if found else None
+
+
+def _version(version: ModelVersion, aliases: Mapping[str, str] | None) -> Version:
+    own = tuple(sorted(alias for alias, number in (aliases or {}).items() if number == str(version.version)))
+    return Version(version.name, int(version.version), dict(version.tags), own)
+
+
+def _plain(name: str) -> str:
+    if re.search(r"['\"\\]", name):
+        raise ConfigError(f"the name of a registered model must not hold quotes, got {name!r}")
+    return name

@@ -1,0 +1,21 @@
+"""The family of readers, one for each file format."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from xcore.data.readers.csv import CsvReader
+from xcore.data.readers.generated import GeneratedReader
+from xcore.data.readers.jsonl import JsonlReader
+from xcore.data.readers.libsvm import LibsvmReader
+from xcore.data.readers.npz import NpzReader
+from xcore.data.readers.parquet import ParquetReader
+from xcore.data.readers.xmc import XmcReader
+from xcore.data.readers.xmc_split import XmcSplitReader
+
+AnyReader: TypeAlias = Annotated[
+    XmcReader | XmcSplitReader | LibsvmReader | NpzReader | ParquetReader | JsonlReader | CsvReader | GeneratedReader,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,1 @@
+"""Dense vectors of rows, by maps that are fitted on training rows."""

@@ -1,0 +1,1 @@
+"""Trained models on new rows: scoring, and comparison with the model in use."""

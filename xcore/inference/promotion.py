@@ -1,0 +1,175 @@
+"""Whether a new model (the challenger) is better than the one in use (the champion), on rows that neither has seen."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from xcore.components import Component
+from xcore.data.dataset import Dataset
+from xcore.data.fingerprints import fingerprints
+from xcore.data.readers.base import Split
+from xcore.data.staging import FEATURES
+from xcore.errors import ConfigError
+from xcore.inference.scorer import Scorer
+from xcore.metrics import paired_bootstrap, row_values
+from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK
+
+REPORTED = ("precision", "ndcg", "psp", "recall")
+REPORTED_RANKS = (1, 3, 5)
+NUMBERS = ("champion", "challenger", "difference", "low", "high", "share_better")
+SCHEMA = pa.schema([("metric", pa.string()), *((name, pa.float64()) for name in NUMBERS)])
+
+
+class NotComparable(ConfigError):
+    """The champion cannot be judged on the challenger's held-out rows."""
+
+
+class Promotion(Component):
+    """When a challenger replaces the champion."""
+
+    metric: str = Field(
+        "precision_at_5",
+        pattern=r"^((head|torso|tail)/)?(precision|ndcg|psp|psndcg|recall)_at_[1-9][0-9]{0,2}$",
+        description="Metric that decides, such as precision_at_1, ndcg_at_5 or tail/recall_at_5.",
+    )
+    margin: float = Field(0.0, ge=0, lt=1, description="By how much (in the metric) the challenger must be better.")
+    confidence: float = Field(
+        0.95, ge=0.5, lt=1, description="Share of bootstrap resamples in which it must be better by the margin."
+    )
+    n_bootstrap: int = Field(
+        1000, ge=100, le=100_000, title="Bootstrap resamples", description="Resamples of the held-out rows."
+    )
+    split: Split = Field("test", description="Held-out split on which the two are compared; dev leaves test untouched.")
+    if_not_comparable: Literal["keep", "promote"] = Field(
+        "keep", description="What happens where the champion cannot be applied to the new held-out rows."
+    )
+
+    @property
+    def k(self) -> int:
+        """The rank of the metric."""
+        return int(self.metric.rpartition("_at_")[2])
+
+
+class Verdict(NamedTuple):
+    """The outcome of `compare`.
+
+    Attributes
+    ----------
+    better : bool
+        The challenger is better by the margin in at least the wanted share of resamples.
+    share_above_margin : float
+        That share, as found.
+    table : pa.Table
+        ``metric, champion, challenger, difference, low, high, share_better``; the metric that decides comes first.
+    """
+
+    better: bool
+    share_above_margin: float
+    table: pa.Table
+
+
+def compare(
+    challenger: TopK,
+    champion: TopK,
+    truth: CSR,
+    promotion: Promotion,
+    *,
+    train_counts: Int64,
+    n_train: int,
+    rng: np.random.Generator,
+) -> Verdict:
+    """Judge two rankings of the same rows by a paired bootstrap.
+
+    Parameters
+    ----------
+    challenger, champion : TopK (n, at least promotion.k)
+    truth : CSR (n, L)
+    train_counts, n_train
+        Of the challenger's training rows, for propensities and thirds.
+
+    Notes
+    -----
+    A margin m asks for ``sum(a - b) / sum(w) > m``, that is for ``sum(a - m w - b) > 0``, where w are the metric's
+    denominators. Cost O(n n_bootstrap) a metric.
+    """
+    ranks = [k for k in REPORTED_RANKS if k <= min(challenger.k, champion.k)]
+    names = dict.fromkeys([promotion.metric, *(f"{name}_at_{k}" for name in REPORTED for k in ranks)])
+    rows, share = [], 0.0
+    for name in names:
+        new, weights = row_values(challenger, truth, name, train_counts=train_counts, n_train=n_train)
+        old, _ = row_values(champion, truth, name, train_counts=train_counts, n_train=n_train)
+        found = paired_bootstrap(new, old, denominators=weights, n_bootstrap=promotion.n_bootstrap, rng=rng)
+        if name == promotion.metric:
+            handicapped = new - promotion.margin * weights
+            share = paired_bootstrap(
+                handicapped, old, denominators=weights, n_bootstrap=promotion.n_bootstrap, rng=rng
+            ).share_better
+        total = float(weights.sum()) or float("nan")
+        values = (old.sum() / total, new.sum() / total, found.difference, *found.interval, found.share_better)
+        rows.append({"metric": name} | dict(zip(NUMBERS, map(float, values), strict=True)))
+    return Verdict(share >= promotion.confidence, share, pa.Table.from_pylist(rows, SCHEMA))
+
+
+def champion_ranking(champion: Scorer, dataset: Dataset, split: Split, k: int) -> TopK:
+    """What the champion says of a newer dataset's rows, in that dataset's label numbers.
+
+    Texts go through the champion's own vocabulary, as they do where it is in use. Labels are matched by id; a label
+    that the newer dataset no longer has takes its place in the ranking as a miss, for that is what a user would get.
+
+    Raises
+    ------
+    NotComparable
+        The rows are of another form or feature space, or the two datasets share no label.
+    """
+    if champion.form != dataset.form:
+        raise NotComparable(f"the champion takes {champion.form} rows, the new dataset has {dataset.form} rows")
+    if dataset.form != "text" and champion.fitted.n_features != dataset.n_features:
+        raise NotComparable(
+            f"the champion was trained on {champion.fitted.n_features} features, the new dataset has "
+            f"{dataset.n_features}, and nothing says which of them are the same"
+        )
+    numbers = label_numbers(champion.label_ids, dataset.label_table()["id"])
+    if not (numbers != NO_LABEL).any():
+        raise NotComparable(f"none of the champion's {len(numbers)} labels is among the new dataset's")
+    if dataset.form == "text":
+        parts = [champion.top(pa.record_batch({"text": texts}), k) for texts in dataset.text_blocks(split)]
+        top = TopK(np.concatenate([part.labels for part in parts]), np.concatenate([part.scores for part in parts]))
+    else:
+        top = champion.fitted.predict_topk(dataset.X(split), k)
+    renamed = np.append(numbers, np.int32(NO_LABEL))[top.labels]  # NO_LABEL is -1: the last
+    return TopK(renamed, top.scores)
+
+
+def label_numbers(ids: pa.ChunkedArray, new_ids: pa.ChunkedArray) -> npt.NDArray[np.int32]:
+    """The new number of each label id, ``NO_LABEL`` where it is gone."""
+    found = pc.fill_null(pc.index_in(ids, value_set=new_ids.combine_chunks()), NO_LABEL)
+    numbers: npt.NDArray[np.int32] = found.to_numpy().astype(np.int32)
+    return numbers
+
+
+def fair_rows(champion_dataset: Dataset, dataset: Dataset, split: Split) -> npt.NDArray[np.bool_]:
+    """Held-out rows that both models have trained on (as rows of the same content) or neither has.
+
+    New data may move rows between train and test, so that an older champion knows the answers to a part of the new test
+    rows. Rows are the same if all their features are. Cost O(bytes); memory 8 bytes a row.
+    """
+    held_out = _prints(dataset, split)
+    known = [np.isin(held_out, _prints(trained_on, "train")) for trained_on in (champion_dataset, dataset)]
+    fair: npt.NDArray[np.bool_] = known[0] == known[1]
+    if not fair.any():
+        raise NotComparable(f"one of the two models has trained on every row of the new {split} split")
+    return fair
+
+
+def _prints(dataset: Dataset, split: Split) -> npt.NDArray[np.uint64]:
+    columns = FEATURES[dataset.form]
+    with pq.ParquetFile(dataset.directory / f"{split}.parquet") as file:
+        found = [fingerprints(batch, columns) for batch in file.iter_batches(columns=columns)]
+    return np.concatenate([np.zeros(0, np.uint64), *found])

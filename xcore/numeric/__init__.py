@@ -1,0 +1,1 @@
+"""Arrays, threads and compiled building blocks that the methods share."""

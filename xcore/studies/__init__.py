@@ -1,0 +1,1 @@
+"""Tables and curves of many results side by side."""

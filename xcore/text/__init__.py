@@ -1,0 +1,1 @@
+"""Featurisers: text becomes rows of numbers."""

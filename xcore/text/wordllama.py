@@ -1,0 +1,115 @@
+"""Text becomes dense vectors of meaning: token vectors that ship in a package, averaged (an optional extra).
+
+WordLlama (MIT) is the token embedding of a large language model, reduced to 256 dimensions and trained for the
+similarity of sentences. A text's vector is the mean of those of its tokens, scaled to length 1: no network is asked, no
+GPU is needed, and words that no training row has are known all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import Field
+
+from xcore.components import Component, Report
+from xcore.errors import ConfigError
+from xcore.numeric.matrices import CSR, Float32, csr, open_arrays, row_blocks, write_arrays
+
+WEIGHTS, TOKENIZER = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
+TEXTS_AT_ONCE = 256
+
+
+class WordLlama(Component):
+    """Vectors of 256 dimensions from the package `wordllama`; nothing is learned from the training rows."""
+
+    kind: Literal["wordllama"] = "wordllama"
+    max_tokens: int = Field(512, ge=1, description="Tokens of a text that count, from its start.")
+
+    def fit(self, blocks: Iterable[Iterable[str]], report: Report) -> FittedEncoder:
+        """The encoder; the documents are not looked at."""
+        folder = _package_folder()
+        (vectors,) = open_arrays(folder / WEIGHTS).values()
+        report(1, 1)
+        return FittedEncoder(self, vectors.astype(np.float32), (folder / TOKENIZER).read_text(encoding="utf8"))
+
+
+@dataclass(frozen=True)
+class FittedEncoder:
+    """Token vectors and the tokenizer that numbers them.
+
+    Attributes
+    ----------
+    options : WordLlama
+    vectors : float32 (n_tokens, 256)
+    tokenizer : str
+        The description of the tokenizer, in JSON.
+    """
+
+    options: WordLlama
+    vectors: Float32
+    tokenizer: str
+
+    @property
+    def n_features(self) -> int:
+        return int(self.vectors.shape[1])
+
+    def transform(self, texts: Iterable[str]) -> CSR:
+        """Vectors of texts as rows without gaps, CSR float32 (n, 256); a text without tokens is a row of zeros."""
+        split, documents = self._splitter(), list(texts)
+        rows = np.zeros((len(documents), self.n_features), np.float32)
+        for part in row_blocks(len(documents), TEXTS_AT_ONCE):
+            for place, ids in enumerate(split(documents[part]), start=part.start):
+                if ids:
+                    total = self.vectors[ids].sum(axis=0, dtype=np.float64)
+                    rows[place] = total / max(float(np.linalg.norm(total)), 1e-30)
+        columns = np.tile(np.arange(self.n_features, dtype=np.int32), len(rows))
+        return csr(rows.reshape(-1), columns, np.arange(len(rows) + 1) * self.n_features, self.n_features)
+
+    def _splitter(self) -> Any:
+        """A function from texts to lists of token numbers."""
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise _missing("tokenizers") from None
+        tokenizer = Tokenizer.from_str(self.tokenizer)
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(self.options.max_tokens)
+
+        def split(texts: list[str]) -> list[list[int]]:
+            return [encoded.ids for encoded in tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+        return split
+
+    def save(self, directory: Path) -> None:
+        """Write ``text.json``, ``tokenizer.json`` and ``vectors.safetensors``: the package is not needed to load it."""
+        write_arrays(directory / "vectors.safetensors", {"vectors": self.vectors})
+        (directory / "tokenizer.json").write_text(self.tokenizer, encoding="utf8")
+        (directory / "text.json").write_text(json.dumps({"options": self.options.options()}, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Read what `save` wrote."""
+        options = WordLlama.model_validate(json.loads((directory / "text.json").read_text())["options"])
+        vectors = open_arrays(directory / "vectors.safetensors")["vectors"]
+        return cls(options, vectors, (directory / "tokenizer.json").read_text(encoding="utf8"))
+
+
+def _package_folder() -> Path:
+    """Where the package is; it is not imported, for it sets up logging of its own."""
+    found = find_spec("wordllama")
+    if found is None or not found.submodule_search_locations:
+        raise _missing("wordllama")
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def _missing(package: str) -> ConfigError:
+    return ConfigError(
+        f"text kind wordllama needs the package {package}, which is not installed: pip install 'eyrie[encoder]', "
+        "or use text kind tfidf"
+    )
