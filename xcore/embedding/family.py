@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+from pydantic import Field
+
+from xcore.embedding.network_features import FittedNetworkFeatures, NetworkFeatures
 from xcore.embedding.pca import FittedPca, Pca
-from xcore.training.stages import RowMap
 
-AnyEmbedding: TypeAlias = Pca
+AnyEmbedding: TypeAlias = Annotated[Pca | NetworkFeatures, Field(discriminator="kind")]
+AnyFittedEmbedding: TypeAlias = FittedPca | FittedNetworkFeatures
 
 
-def load_embedding(directory: Path, name: str = "embedding") -> RowMap:
+def load_embedding(directory: Path, name: str = "embedding") -> AnyFittedEmbedding:
     """Read what a fitted embedding saved under a name."""
     kind = json.loads((directory / f"{name}.json").read_text())["kind"]
-    return {"pca": FittedPca}[kind].load(directory, name)
+    return FittedPca.load(directory, name) if kind == "pca" else FittedNetworkFeatures.load(directory, name)
