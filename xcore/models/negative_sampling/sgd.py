@@ -30,8 +30,9 @@ from xcore.models.negative_sampling.updates import (
     step_given,
     step_separable,
 )
+from xcore.numeric.arrays import open_arrays, write_arrays
 from xcore.numeric.draws import keys_of
-from xcore.numeric.matrices import Float32, Float64, Int64, open_arrays, row_blocks, write_arrays
+from xcore.numeric.matrices import Float32, Float64, Int64, row_blocks
 from xcore.numeric.parallel import over_blocks, single_threaded_blas
 from xcore.sampling.sampler import FittedSampler, FittedUniform
 
