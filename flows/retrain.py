@@ -28,8 +28,13 @@ class RetrainParams(PipelineParams):
 
 def plan_retrain(params: RetrainParams) -> Recipe:
     """The comparison of the model to train with the champion there is now; the evaluation where they are the same."""
-    evaluation = plan_pipeline(params)
+    evaluation = _plan_evaluation(params)
     return _plan_comparison(evaluation, params) or evaluation
+
+
+def _plan_evaluation(params: RetrainParams) -> Recipe:
+    params.data.need_split(params.promotion.split, "promotion.split")
+    return plan_pipeline(params)
 
 
 def _plan_comparison(evaluation: Recipe, params: RetrainParams) -> Recipe | None:
@@ -55,7 +60,7 @@ def register_and_decide(name: str, model: ArtifactRef, run_id: str, decision: st
 @flow(name="retrain", flow_run_name="{params.run_name}")
 def retrain(params: RetrainParams) -> dict[str, Any]:
     """Ingest what changed, train, compare with the champion on the same held-out rows, promote if it is better."""
-    evaluation = plan_pipeline(params)
+    evaluation = _plan_evaluation(params)
     summary = make_result(evaluation, "retrain", params)
     comparison = _plan_comparison(evaluation, params)
     facts: dict[str, Any] = {"decision": "keep", "reason": "it is the champion already"}

@@ -13,7 +13,7 @@ from xcore.models.base import Model, TrainingData
 
 def fit_model(context: BuildContext) -> Mapping[str, Any]:
     """Train on the training split: on its own labels, or on imputed ones where there are such."""
-    X = open_features(context.inputs["features"]).X("train")
+    X = open_features(context.inputs["features"]).sparse("train")
     data = TrainingData(X, training_labels(context))
     fitted = context.options.fit(data, context.rng, context.report)
     fitted.save(context.directory)

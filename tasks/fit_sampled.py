@@ -18,7 +18,7 @@ from xcore.sampling.sampler import load_tree
 
 def fit_sampled_model(context: BuildContext) -> Mapping[str, Any]:
     """Train on the training split; a training that was killed goes on from its last checkpoint."""
-    X = Features(context.inputs["embedding"].directory).vectors("train")
+    X = Features(context.inputs["embedding"].directory).dense("train")
     data = TrainingData(X, training_labels(context))
     parts = open_parts(context.inputs)
     fitted = context.options.fit(data, context.rng, context.report, context.scratch, parts)

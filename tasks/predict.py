@@ -30,7 +30,7 @@ class Prediction(Component):
 def predict_labels(context: BuildContext) -> Mapping[str, Any]:
     """The k best labels of every row."""
     options: Prediction = context.options
-    X = open_features(context.inputs["features"]).X(options.split)
+    X = open_features(context.inputs["features"]).sparse(options.split)
     fitted = options.model.load(context.inputs["model"].directory)
     top = fitted.predict_topk(X, options.k)
     pq.write_table(top.to_table(), context.directory / "predictions.parquet", compression="zstd")

@@ -50,7 +50,7 @@ def measure_curve(context: BuildContext) -> Mapping[str, Any]:
     place = json.loads((chosen.directory / "choice.json").read_text())["chosen"] if chosen else 0
     model = options.candidates[place].model_copy(update={"epochs": options.epochs})
     vectors, dataset = Features(context.inputs["embedding"].directory), Dataset(context.inputs["dataset"].directory)
-    data, parts = TrainingData(vectors.vectors("train"), training_labels(context)), open_parts(context.inputs)
+    data, parts = TrainingData(vectors.dense("train"), training_labels(context)), open_parts(context.inputs)
     watched = _watched(vectors, dataset, options)
     curve = CurveRecorder(context.report, model.epochs)
     model.fit(data, context.rng, curve, parts=parts, watched=watched)
@@ -63,7 +63,7 @@ def _watched(vectors: Features, dataset: Dataset, options: CurveOptions) -> Watc
     """The same rows for all curves of a split."""
     rows = np.random.default_rng(0).permutation(dataset.n_rows(options.split))[: options.rows]
     rows.sort()
-    return Watched(vectors.vectors(options.split)[rows], dataset.Y(options.split)[rows], options.points)
+    return Watched(vectors.dense(options.split)[rows], dataset.Y(options.split)[rows], options.points)
 
 
 class ChoiceOptions(Component):

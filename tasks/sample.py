@@ -26,7 +26,7 @@ def project_vectors(context: BuildContext) -> Mapping[str, Any]:
 def fit_sampler(context: BuildContext) -> Mapping[str, Any]:
     """Fit the tree to the training split."""
     start = time.process_time()
-    X = Features(context.inputs["embedding"].directory).vectors("train")
+    X = Features(context.inputs["embedding"].directory).dense("train")
     Z = FittedPca.load(context.inputs["projection"].directory, "projection").transform(X)
     tree = context.options.fit(Z, training_labels(context))
     tree.save(context.directory, "tree")

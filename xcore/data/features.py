@@ -1,4 +1,4 @@
-"""Features at rest: one Parquet file a split, CSR arrays as list columns, dense rows as lists of one size."""
+"""Features that a step made of a dataset's rows: sparse or dense, with the interface of a dataset's own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from xcore.data.dataset import FeatureBlocks, feature_schema, read_csr, read_vectors
-from xcore.data.readers.base import SPLITS, Split
+from xcore.data.feature_files import FeatureBlocks, FeatureFile, feature_schema
+from xcore.data.readers.base import SPLITS, Form, Split
 from xcore.data.writing import RowWriter
+from xcore.errors import ConfigError
 from xcore.numeric.matrices import CSR, Float32, lists_of_csr
 
 _META = "features.json"
@@ -24,6 +25,7 @@ class FeatureWriter:
 
     def __init__(self, directory: Path, n_features: int) -> None:
         self.directory, self.n_features = directory, n_features
+        self.form: Form = "sparse"
         self.rows: dict[str, int] = {}
         self.non_zeros: dict[str, int] = {}
         self._files = ExitStack()
@@ -39,7 +41,8 @@ class FeatureWriter:
     def write(self, split: str, block: Any) -> None:
         """Add rows (CSR or dense, below 2^31 values) to a split; all blocks are of the same form."""
         is_dense = isinstance(block, np.ndarray)
-        schema = feature_schema("vector" if is_dense else "sparse", self.n_features)
+        self.form = "vector" if is_dense else "sparse"
+        schema = feature_schema(self.form, self.n_features)
         if split not in self._writers:
             self._writers[split] = self._files.enter_context(RowWriter(self.directory / f"{split}.parquet", schema))
             self.rows[split] = self.non_zeros[split] = 0
@@ -52,16 +55,23 @@ class FeatureWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._files.__exit__(kind, error, trace)
-        meta = {"n_features": self.n_features, "rows": self.rows, "non_zeros": self.non_zeros}
+        meta = {"form": self.form, "n_features": self.n_features, "rows": self.rows, "non_zeros": self.non_zeros}
         (self.directory / _META).write_text(json.dumps(meta, sort_keys=True))
 
 
 class Features:
-    """Opens what `FeatureWriter` wrote."""
+    """Opens what `FeatureWriter` wrote; nothing but its description is read until asked for.
+
+    Attributes
+    ----------
+    form : 'sparse' or 'vector'
+    n_features : int
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         meta = json.loads((directory / _META).read_text())
+        self.form: Form = meta["form"]
         self.n_features: int = meta["n_features"]
         self._rows: dict[str, int] = meta["rows"]
         self._non_zeros: dict[str, int] = meta["non_zeros"]
@@ -72,20 +82,25 @@ class Features:
 
     def n_rows(self, split: str) -> int:
         """How many rows a split has."""
-        return self._rows[split]
+        return self._features(split).n_rows
 
-    def X(self, split: str) -> CSR:
-        """Features of a split, CSR float32 (n, n_features)."""
-        path = self.directory / f"{split}.parquet"
-        return read_csr(path, self._rows[split], self._non_zeros[split], self.n_features)
+    def sparse(self, split: str) -> CSR:
+        """Features of a split as CSR float32 (n, n_features); a vector becomes a row without gaps."""
+        return self._features(split).sparse()
 
-    def vectors(self, split: str) -> Float32:
-        """Features of a split that are dense, float32 (n, n_features)."""
-        return read_vectors(self.directory / f"{split}.parquet", self._rows[split], self.n_features)
+    def dense(self, split: str) -> Float32:
+        """Features of a split that are vectors, float32 (n, n_features)."""
+        return self._features(split).dense()
 
     def blocks(self, split: str) -> FeatureBlocks:
-        """Features of a split a block of rows at a time, as often as asked."""
-        return FeatureBlocks(self.directory / f"{split}.parquet", self.n_features)
+        """Features of a split in blocks of rows, as often as asked: CSR or dense rows, as they are stored."""
+        return self._features(split).blocks()
+
+    def _features(self, split: str) -> FeatureFile:
+        if split not in self._rows:
+            raise ConfigError(f"{self.directory} has no {split} split, only {', '.join(self._rows)}")
+        path = self.directory / f"{split}.parquet"
+        return FeatureFile(path, self.form, self._rows[split], self.n_features, self._non_zeros[split])
 
 
 def _vectors(block: Float32) -> pa.FixedSizeListArray:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,28 +13,32 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from xcore.components import Report
-from xcore.data.dataset import FORMAT, feature_schema
-from xcore.data.fingerprints import later_of_same
-from xcore.data.group_tables import (
-    GroupTable,
-    IngestedGroups,
-    labels_by_file,
-    members_by_column,
-    members_by_file,
-    read_groups,
-)
+from xcore.data.dataset import FORMAT
+from xcore.data.duplicates import SameRow, same_rows
+from xcore.data.feature_files import feature_schema
+from xcore.data.group_tables import labels_by_file, members_by_file, read_groups
+from xcore.data.holdout import held_out
 from xcore.data.label_index import LabelIndex, read_label_table
 from xcore.data.quarantine import Quarantine
-from xcore.data.readers.base import SPLITS, Split
+from xcore.data.readers.base import SPLITS, Split, Wanted
+from xcore.data.row_groups import IngestedGroups, Memberships, members_by_column
 from xcore.data.source import Source
 from xcore.data.splits import Plan, RowLabels, write_split
 from xcore.data.staging import Checks, StagedSplit, stage_split
 from xcore.data.writing import RowWriter, write_table
 from xcore.errors import ConfigError, InputError, Place
-from xcore.numeric.matrices import CSR, Int64, binary_csr, list_parts
+from xcore.numeric.matrices import Int64, binary_csr, list_parts
 
 BLOCK_BYTES = 16 << 20
 DROPPED = -1
+ROW_LABELS = {
+    "own": "Labels were read as the rows' own; group counts are counted from them.",
+    "group": "Labels on rows were read as their group's set; how many rows of a group carry a label is not known.",
+}
+FILE_LABELS = {
+    "list": "Labels of groups were read as lists: a label stands once for each member that carries it.",
+    "set": "Labels of groups were read as sets; how many members of a group carry a label is not known.",
+}
 
 
 def ingest(
@@ -76,16 +79,6 @@ def ingest(
         raise
 
 
-@dataclass(frozen=True)
-class SameRow:
-    """A staged row that is the same as another."""
-
-    split: Split
-    position: int
-    place: Place
-    id: str
-
-
 class _Ingestion:
     """One run of `ingest`, step by step."""
 
@@ -101,6 +94,8 @@ class _Ingestion:
         table = None if source.labels is None else read_label_table(source.labels)
         self.index = LabelIndex(table, source.reader.integer_labels)
         self.steps, self.rows_read = sum(map(len, self.parts.values())) + 1, 0
+        self.row_labels = self._known_row_labels()
+        self._check_holdout()
 
     def run(self, rng: np.random.Generator) -> dict[str, Any]:
         staging = self.directory / "staging"
@@ -109,6 +104,9 @@ class _Ingestion:
         self._check_label_features()
         self.staged = {split: self._stage(split, staging) for split in SPLITS if self.parts[split]}
         same = self._resolve_duplicates()
+        self.candidates = self._kept_in_train()
+        self.memberships = self._memberships()
+        self._resolve_row_labels()
         self._resolve_holdout(rng)
         groups = self._groups()
         self.quarantine.check(self.rows_read + (len(self.group_table.ids) if self.group_table else 0))
@@ -134,10 +132,18 @@ class _Ingestion:
 
     def _stage(self, split: Split, staging: Path) -> StagedSplit:
         reader, groups = self.source.reader, self.group_table
-        known = set(groups.ids) if groups is not None and reader.groups_rows else None
-        checks = Checks(reader, self.index, self.quarantine, known, self.source.empty_rows == "bad")
-        groups_label_rows = split == "train" and groups is not None and groups.labels is not None
-        with_labels = not groups_label_rows or self.source.row_labels_are_own
+        is_train = split == "train"
+        known = set(groups.ids) if is_train and groups is not None and reader.groups_rows else None
+        checks = Checks(
+            reader,
+            self.index,
+            self.quarantine,
+            known,
+            empty_rows_are_bad=self.source.empty_rows == "bad",
+            repeated_labels_are_bad=self.source.repeated_labels == "fail",
+        )
+        labels = not (is_train and self._groups_have_labels) or self.source.row_labels_are_own
+        wanted = Wanted(labels=labels, groups="needed" if is_train else "optional")
 
         def progress(rows: int) -> None:
             self.rows_read += rows
@@ -146,7 +152,7 @@ class _Ingestion:
 
         return stage_split(
             split, self.parts[split], self.shape, checks, staging / f"{split}.arrow", self.block_bytes,
-            with_labels, progress,
+            wanted, progress,
         )  # fmt: skip
 
     # Between the passes: where each row goes
@@ -156,14 +162,14 @@ class _Ingestion:
         self.goes_to: dict[Split, npt.NDArray[np.int8]] = {
             split: np.full(staged.rows, SPLITS.index(split), np.int8) for split, staged in self.staged.items()
         }
-        for own, before in self._same("ids"):
+        for own, before in same_rows(list(self.staged.values()), "ids"):
             if own.id != before.id:
                 continue  # two ids with one fingerprint
             problem = "repeated row id" if own.split == before.split else f"{before.split} row inside {own.split}"
             place = replace(own.place, field=self.source.reader.column_name("id"))
             self._drop(own, InputError(place, problem, repr(own.id), f"an id that is not at {before.place}"))
         same: dict[str, int] = {split: 0 for split in self.staged if split != "train"}
-        for own, before in self._same("content"):
+        for own, before in same_rows(list(self.staged.values()), "content"):
             if before.split == "train" != own.split and self.goes_to[own.split][own.position] != DROPPED:
                 same[own.split] += 1
                 if self.source.same_rows_in_test == "fail":
@@ -171,36 +177,26 @@ class _Ingestion:
                     self._drop(own, InputError(own.place, problem, found, "rows that train does not have"))
         return same
 
-    def _same(self, what: Literal["ids", "content"]) -> Iterator[tuple[SameRow, SameRow]]:
-        """Each row with the fingerprint of an earlier row, and that row."""
-        splits = [staged for staged in self.staged.values() if getattr(staged, what) is not None]
-        if not splits:
-            return
-        later, first = later_of_same(np.concatenate([getattr(staged, what) for staged in splits]))
-        wanted, rows = np.unique(np.concatenate([later, first])), dict[int, SameRow]()
-        start = 0
-        for staged in splits:
-            own = wanted[(wanted >= start) & (wanted < start + staged.rows)] - start
-            ids = staged.column("id", own).to_pylist() if what == "ids" else [""] * len(own)
-            for position, place, key in zip(own.tolist(), staged.places(own), ids, strict=True):
-                rows[start + position] = SameRow(staged.split, position, place, key)
-            start += staged.rows
-        for own_at, first_at in zip(later.tolist(), first.tolist(), strict=True):
-            yield rows[own_at], rows[first_at]
-
     def _drop(self, row: SameRow, error: InputError) -> None:
         self.quarantine.add(row.split, error)
         self.goes_to[row.split][row.position] = DROPPED
 
+    def _check_holdout(self) -> None:
+        """Rows whose labels belong to groups cannot be held out: nothing would say what is right for them."""
+        for split, share in (("dev", self.source.holdout.dev), ("test", self.source.test_share)):
+            if share > 0 and self.row_labels == "group":
+                raise ConfigError(
+                    f"rows of train cannot be held out as {split}, because their labels belong to groups: name {split} "
+                    f"files whose rows have labels of their own, set row_labels to own if the labels on train rows are "
+                    f"their own, or set holdout.{split} to 0 to do without {split}"
+                )
+
     def _resolve_holdout(self, rng: np.random.Generator) -> None:
-        """Move random rows of train to dev and test: exact shares of the rows there are, rounded."""
-        rows = np.flatnonzero(self.goes_to["train"] == 0)
-        order, start = rng.permutation(rows), 0
-        for split, share in ((1, self.source.holdout.dev), (2, self.source.holdout.test)):
-            if share > 0:
-                size = round(share * len(rows))
-                self.goes_to["train"][order[start : start + size]] = split
-                start += size
+        """Move random rows of train to dev and test, whole groups where there are groups."""
+        self._check_holdout()
+        members = None if self.memberships is None else self.memberships.members
+        shares = (self.source.holdout.dev, self.source.test_share)
+        self.goes_to["train"][self.candidates] = held_out(len(self.candidates), shares, rng, members)
         if not self._rows_of("train"):
             raise InputError(Place(str(self.parts["train"][0])), "no rows to train on", "0 rows", "at least one")
 
@@ -212,31 +208,54 @@ class _Ingestion:
 
     # Between the passes: groups and labels
 
-    def _groups(self) -> IngestedGroups | None:
-        """The groups, with provisional label numbers."""
+    @property
+    def _groups_have_labels(self) -> bool:
+        return self.group_table is not None and self.group_table.labels is not None
+
+    def _known_row_labels(self) -> Literal["own", "group"] | None:
+        """Whose the labels on train rows are; None where only the rows can tell."""
+        if not self.source.has_groups or self.source.row_labels_are_own:
+            return "own"
+        return "group" if self.source.row_labels == "group" or self._groups_have_labels else None
+
+    def _memberships(self) -> Memberships | None:
+        """Which rows of train, before any are held out, belong to which group."""
         if not self.source.has_groups:
             return None
-        table, train, kept = self.group_table, self.staged["train"], self._kept_in_train()
+        table, train = self.group_table, self.staged["train"]
         if self.source.reader.groups_rows:
-            ids, members = members_by_column(train.column("group", kept), None if table is None else table.ids)
-        elif table is not None and table.members is not None:
-            ids, members = table.ids, members_by_file(table, self._row_ids("train", kept), self.quarantine)
-        else:
-            raise ConfigError(
-                f"{self.source.groups} has no column of members and the rows have no group column: "
-                "nothing says which rows a group has; name one of the two"
-            )
-        return IngestedGroups(ids, members, self._group_labels(table, members, kept))
+            column = train.column("group", self.candidates)
+            return members_by_column(column, None if table is None else table.ids)
+        if table is not None and table.members is not None:
+            return members_by_file(table, self._row_ids("train", self.candidates), self.quarantine)
+        raise ConfigError(
+            f"{self.source.groups} has no column of members and the rows have no group column: "
+            "nothing says which rows a group has; name one of the two"
+        )
 
-    def _group_labels(self, table: GroupTable | None, members: CSR, kept: Int64) -> CSR:
-        if table is not None and table.labels is not None:
-            return labels_by_file(table, self.index, self.shape.n_labels, self.quarantine)
+    def _resolve_row_labels(self) -> None:
+        """Where nothing else says it, rows that all repeat the labels of their group have no labels of their own."""
+        if self.row_labels is None and self.memberships is not None:
+            labels = self.staged["train"].column("labels", self.candidates).combine_chunks()
+            self.row_labels = "group" if self.memberships.rows_repeat_their_groups_labels(labels) else "own"
+
+    def _groups(self) -> IngestedGroups | None:
+        """The groups of the rows that stay in train, with provisional label numbers."""
+        if self.memberships is None:
+            return None
+        kept = self._kept_in_train()
+        memberships, left = self.memberships.of_rows(np.searchsorted(self.candidates, kept))
+        ids, members = memberships.ids, memberships.members
+        if self.group_table is not None and self._groups_have_labels:
+            file = labels_by_file(self.group_table, self.index, self.shape.n_labels, self.quarantine)
+            return IngestedGroups(ids, members, file[0][left], *file[1:])
         offsets, labels = list_parts(self.staged["train"].column("labels", kept))
         merged = (members @ binary_csr(labels, offsets, int(labels.max(initial=-1)) + 1)).tocsr()
         merged.sort_indices()
-        if not self.source.row_labels_are_own:
-            merged.data[:] = 1
-        return merged
+        if self.row_labels == "own":
+            return IngestedGroups(ids, members, merged, "list")
+        merged.data[:] = 1
+        return IngestedGroups(ids, members, merged, "set")
 
     def _row_ids(self, split: Split, kept: Int64) -> pa.Array:
         staged = self.staged[split]
@@ -250,7 +269,7 @@ class _Ingestion:
         counts = self._label_counts(n_seen)
         in_truth = np.zeros(n_seen, np.bool_)
         if groups is not None:
-            in_truth = (counts[0] > 0) & self.source.row_labels_are_own
+            in_truth = (counts[0] > 0) & (self.row_labels == "own")
             counts[0] = 0
             np.add.at(counts[0], groups.labels.indices, groups.labels.data.astype(np.int64))
         self.final = self.index.order(counts[0] > 0, in_truth | (counts[1:].sum(axis=0) > 0))
@@ -289,7 +308,7 @@ class _Ingestion:
         plan = self._plan()
         kinds: dict[Split, RowLabels] = dict.fromkeys(SPLITS, "own")
         if groups is not None:
-            kinds["train"] = "truth" if self.source.row_labels_are_own else "none"
+            kinds["train"] = "truth" if self.row_labels == "own" else "none"
         sizes = {
             split: write_split(self.directory, split, self.staged, plan, kinds[split])
             for split in SPLITS
@@ -304,7 +323,7 @@ class _Ingestion:
             "n_features": plan.n_features,
             "n_label_features": self._write_label_features(),
             "splits": sizes,
-        }
+        } | ({"image_shape": self.shape.image} if plan.form == "image" else {})
         (self.directory / "dataset.json").write_text(json.dumps(described, indent=2) + "\n")
         seen = self.label_counts > 0
         counts: dict[str, Any] = {name: {split: size[name] for split, size in sizes.items()} for name in sizes["train"]}
@@ -313,12 +332,55 @@ class _Ingestion:
             "features": plan.n_features,
             "labels_not_in_train": int((seen[1:].any(axis=0) & ~seen[0]).sum()),
             "labels_never_seen": int((~seen.any(axis=0)).sum()),
+            "repeated_labels": {split: staged.repeated_labels for split, staged in self.staged.items()},
+            "held_out": self._held_out(),
+            "bags": self._write_bags(),
+            "notes": self._notes(groups),
         }
         if groups is not None:
             final = groups.with_labels(self.final, self.n_labels)
             write_table(self.directory / "groups.parquet", final.table())
-            counts["groups"] = final.counts()
+            counts |= {"groups": final.counts(), "row_labels": self.row_labels}
         return counts
+
+    def _held_out(self) -> dict[Split, int]:
+        """Rows of train that went to other splits."""
+        numbers = {split: int((self.goes_to["train"] == SPLITS.index(split)).sum()) for split in SPLITS[1:]}
+        return {split: rows for split, rows in numbers.items() if rows}
+
+    def _write_bags(self) -> dict[Split, int]:
+        """The bags of dev and test, from the files' group columns or from the groups of rows that were held out."""
+        numbers: dict[Split, int] = {}
+        for split in SPLITS[1:]:
+            staged, number, bags = self.staged.get(split), SPLITS.index(split), None
+            if staged is not None and staged.has_groups:
+                column = staged.column("group", np.flatnonzero(self.goes_to[split] == number))
+                bags = members_by_column(column, None).table()
+            elif self.memberships is not None:
+                rows = np.flatnonzero(self.goes_to["train"] == number)
+                bags = self.memberships.of_rows(np.searchsorted(self.candidates, rows))[0].table()
+            if bags is not None and bags.num_rows:
+                write_table(self.directory / f"{split}_bags.parquet", bags)
+                numbers[split] = bags.num_rows
+        return numbers
+
+    def _notes(self, groups: IngestedGroups | None) -> list[str]:
+        """What was decided without being asked, in sentences for people."""
+        notes = []
+        if groups is not None and self._groups_have_labels:
+            notes.append(FILE_LABELS[groups.merge])
+        elif groups is not None and self.row_labels is not None:
+            notes.append(ROW_LABELS[self.row_labels])
+        held = self._held_out().get("test", 0)
+        if held and self.source.holdout.test is None:
+            notes.append(
+                f"No test files were given: {held:,} rows of train ({self.source.test_share:.0%}) were held out as "
+                "test. Set data.holdout.test to change the share."
+            )
+        dropped = sum(staged.repeated_labels for staged in self.staged.values())
+        if dropped:
+            notes.append(f"{dropped:,} labels that stood twice on a row were counted once.")
+        return notes
 
     def _write_label_features(self) -> int | None:
         """Features of the labels, where there is a file of them; a bad row is an error, for each label needs one."""
