@@ -33,8 +33,9 @@ def plan_retrain(params: RetrainParams) -> Recipe:
 
 
 def _plan_evaluation(params: RetrainParams) -> Recipe:
+    evaluation = plan_pipeline(params)
     params.data.need_split(params.promotion.split, "promotion.split")
-    return plan_pipeline(params)
+    return evaluation
 
 
 def _plan_comparison(evaluation: Recipe, params: RetrainParams) -> Recipe | None:

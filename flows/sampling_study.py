@@ -16,8 +16,6 @@ from xcore.artifacts import Recipe
 
 def plan_sampling_study(params: SamplingStudyParams) -> Recipe:
     """A race of all contenders, each with the settings that did best on validation rows."""
-    for name, measuring in (("tuning.split", params.tuning), ("race.split", params.race)):
-        params.data.need_split(measuring.split, name)
     dataset = dataset_recipe(params.data, params.seed)
     features = features_recipe(dataset, params.data.reader.form, params.text)
     curves = [

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.data.dataset import Dataset
 from xcore.data.features import Features, FeatureWriter
+from xcore.data.readers.base import Form
+from xcore.errors import ConfigError
 from xcore.text.family import AnyText, load_text
+
+ROWS: tuple[Form, ...] = ("sparse", "vector")
 
 
 def fit_vocabulary(context: BuildContext) -> Mapping[str, Any]:
@@ -33,8 +37,17 @@ def featurise_text(context: BuildContext) -> Mapping[str, Any]:
     return {"features": fitted.n_features, "rows": writer.rows, "non_zeros": writer.non_zeros}
 
 
-def features_recipe(dataset: Recipe, form: str, text: AnyText) -> Recipe:
-    """Features of a dataset: made from its texts, or the dataset itself where it came with features (see `form`)."""
+def features_recipe(dataset: Recipe, form: Form, text: AnyText, takes: Collection[Form] = (*ROWS, "text")) -> Recipe:
+    """Features of a dataset: made from its texts, or the dataset itself where it came with features (see `form`).
+
+    `takes` are the forms that the step which uses them can start from. A dataset of any other form is refused here,
+    before anything is run.
+    """
+    if form not in takes:
+        raise ConfigError(
+            f"the data has {form} rows, but this model and its steps take {', '.join(sorted(takes))} rows: choose a "
+            f"model that takes {form} rows, or a reader that gives one of these forms"
+        )
     if form != "text":
         return dataset
     vocabulary = Recipe("vocabulary", fit_vocabulary, text, {"dataset": dataset})

@@ -17,6 +17,7 @@ Form: TypeAlias = Literal["sparse", "text", "vector", "image"]
 Split: TypeAlias = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 INT32_MAX = 2**31 - 1
+MOST_LABELS = 1 << 26  # without a header nothing else stops a stray number from making a label table of gigabytes
 
 LABEL_IDS = pa.list_(pa.int32())
 LABEL_NAMES = pa.list_(pa.string())

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from xcore.data.readers.base import INT32_MAX, Block, FilePair, Form, Part, Shape, agreed
-from xcore.data.readers.libsvm import MOST_LABELS
+from xcore.data.readers.base import INT32_MAX, MOST_LABELS, Block, FilePair, Form, Part, Shape, agreed
 from xcore.data.readers.pairs import PairReader, merged, pair_of
 from xcore.data.readers.sparse_rows import list_array
 from xcore.data.readers.streams import COMPRESSION, damaged_file, missing_file
