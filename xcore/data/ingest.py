@@ -1,4 +1,4 @@
-"""From files to a dataset on disk: check and stage all rows, settle splits, labels and groups, then write."""
+"""From files to a dataset on disk: check and stage all rows, decide splits, labels and groups, then write."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,29 +16,21 @@ from xcore.components import Report
 from xcore.data.dataset import FORMAT
 from xcore.data.duplicates import SameRow, same_rows
 from xcore.data.feature_files import feature_schema
-from xcore.data.group_tables import labels_by_file, members_by_file, read_groups
 from xcore.data.holdout import held_out
 from xcore.data.label_index import LabelIndex, read_label_table
 from xcore.data.quarantine import Quarantine
 from xcore.data.readers.base import SPLITS, Split, Wanted
-from xcore.data.row_groups import IngestedGroups, Memberships, members_by_column
+from xcore.data.row_groups import IngestedGroups, members_by_column
 from xcore.data.source import Source
 from xcore.data.splits import Plan, RowLabels, write_split
 from xcore.data.staging import Checks, StagedSplit, stage_split
+from xcore.data.train_groups import TrainGroups
 from xcore.data.writing import RowWriter, write_table
 from xcore.errors import ConfigError, InputError, Place
-from xcore.numeric.matrices import Int64, binary_csr, list_parts
+from xcore.numeric.matrices import Int64, list_parts
 
 BLOCK_BYTES = 16 << 20
 DROPPED = -1
-ROW_LABELS = {
-    "own": "Labels were read as the rows' own; group counts are counted from them.",
-    "group": "Labels on rows were read as their group's set; how many rows of a group carry a label is not known.",
-}
-FILE_LABELS = {
-    "list": "Labels of groups were read as lists: a label stands once for each member that carries it.",
-    "set": "Labels of groups were read as sets; how many members of a group carry a label is not known.",
-}
 
 
 def ingest(
@@ -66,8 +58,8 @@ def ingest(
 
     Notes
     -----
-    Cost O(bytes). Memory is a few blocks or one row group, plus 16 bytes a row (fingerprints), the label table and the
-    groups. Rows go over the disk twice, because label order, feature base and holdout are known only at the end.
+    Cost O(bytes). Memory is a few blocks or one row group, plus 16 bytes per row (fingerprints), the label table and
+    the groups. Rows go over the disk twice, because label order, feature base and holdout are known only at the end.
     """
     if any(directory.iterdir()):
         raise ConfigError(f"{directory} must be empty to receive a dataset, but it has files")
@@ -88,14 +80,10 @@ class _Ingestion:
         self.quarantine = Quarantine(
             directory / "quarantine.parquet" if source.on_bad_row == "quarantine" else None, source.max_bad_share
         )
-        self.group_table = None if source.groups is None else read_groups(source.groups)
-        if self.group_table and self.group_table.members is not None and source.reader.groups_rows:
-            raise ConfigError("rows have a group column and the groups file has members: leave one of them out")
+        self.groups = TrainGroups(source) if source.has_groups else None
         table = None if source.labels is None else read_label_table(source.labels)
         self.index = LabelIndex(table, source.reader.integer_labels)
         self.steps, self.rows_read = sum(map(len, self.parts.values())) + 1, 0
-        self.row_labels = self._known_row_labels()
-        self._check_holdout()
 
     def run(self, rng: np.random.Generator) -> dict[str, Any]:
         staging = self.directory / "staging"
@@ -104,12 +92,12 @@ class _Ingestion:
         self._check_label_features()
         self.staged = {split: self._stage(split, staging) for split in SPLITS if self.parts[split]}
         same = self._resolve_duplicates()
-        self.candidates = self._kept_in_train()
-        self.memberships = self._memberships()
-        self._resolve_row_labels()
+        if self.groups is not None:
+            self.groups.match(self.staged["train"], self._kept_in_train(), self.quarantine)
         self._resolve_holdout(rng)
-        groups = self._groups()
-        self.quarantine.check(self.rows_read + (len(self.group_table.ids) if self.group_table else 0))
+        groups = self._labelled_groups()
+        table = self.groups.table if self.groups is not None else None
+        self.quarantine.check(self.rows_read + (len(table.ids) if table is not None else 0))
         self._resolve_labels(groups)
         counts = self._write(groups)
         self.quarantine.close()
@@ -131,18 +119,17 @@ class _Ingestion:
     # First pass
 
     def _stage(self, split: Split, staging: Path) -> StagedSplit:
-        reader, groups = self.source.reader, self.group_table
         is_train = split == "train"
-        known = set(groups.ids) if is_train and groups is not None and reader.groups_rows else None
+        groups = self.groups if is_train else None
         checks = Checks(
-            reader,
+            self.source.reader,
             self.index,
             self.quarantine,
-            known,
+            known_groups=None if groups is None else groups.known_ids,
             empty_rows_are_bad=self.source.empty_rows == "bad",
             repeated_labels_are_bad=self.source.repeated_labels == "fail",
         )
-        labels = not (is_train and self._groups_have_labels) or self.source.row_labels_are_own
+        labels = groups is None or not groups.have_labels or self.source.row_labels_are_own
         wanted = Wanted(labels=labels, groups="needed" if is_train else "optional")
 
         def progress(rows: int) -> None:
@@ -181,22 +168,11 @@ class _Ingestion:
         self.quarantine.add(row.split, error)
         self.goes_to[row.split][row.position] = DROPPED
 
-    def _check_holdout(self) -> None:
-        """Rows whose labels belong to groups cannot be held out: nothing would say what is right for them."""
-        for split, share in (("dev", self.source.holdout.dev), ("test", self.source.test_share)):
-            if share > 0 and self.row_labels == "group":
-                raise ConfigError(
-                    f"rows of train cannot be held out as {split}, because their labels belong to groups: name {split} "
-                    f"files whose rows have labels of their own, set row_labels to own if the labels on train rows are "
-                    f"their own, or set holdout.{split} to 0 to do without {split}"
-                )
-
     def _resolve_holdout(self, rng: np.random.Generator) -> None:
         """Move random rows of train to dev and test, whole groups where there are groups."""
-        self._check_holdout()
-        members = None if self.memberships is None else self.memberships.members
-        shares = (self.source.holdout.dev, self.source.test_share)
-        self.goes_to["train"][self.candidates] = held_out(len(self.candidates), shares, rng, members)
+        members = None if self.groups is None else self.groups.memberships.members
+        rows, shares = self._kept_in_train(), (self.source.holdout.dev, self.source.test_share)
+        self.goes_to["train"][rows] = held_out(len(rows), shares, rng, members)
         if not self._rows_of("train"):
             raise InputError(Place(str(self.parts["train"][0])), "no rows to train on", "0 rows", "at least one")
 
@@ -208,68 +184,24 @@ class _Ingestion:
 
     # Between the passes: groups and labels
 
+    def _labelled_groups(self) -> IngestedGroups | None:
+        """The groups, with provisional label numbers."""
+        if self.groups is None:
+            return None
+        return self.groups.with_labels(self._kept_in_train(), self.index, self.shape.n_labels, self.quarantine)
+
     @property
-    def _groups_have_labels(self) -> bool:
-        return self.group_table is not None and self.group_table.labels is not None
-
-    def _known_row_labels(self) -> Literal["own", "group"] | None:
-        """Whose the labels on train rows are; None where only the rows can tell."""
-        if not self.source.has_groups or self.source.row_labels_are_own:
-            return "own"
-        return "group" if self.source.row_labels == "group" or self._groups_have_labels else None
-
-    def _memberships(self) -> Memberships | None:
-        """Which rows of train, before any are held out, belong to which group."""
-        if not self.source.has_groups:
-            return None
-        table, train = self.group_table, self.staged["train"]
-        if self.source.reader.groups_rows:
-            column = train.column("group", self.candidates)
-            return members_by_column(column, None if table is None else table.ids)
-        if table is not None and table.members is not None:
-            return members_by_file(table, self._row_ids("train", self.candidates), self.quarantine)
-        raise ConfigError(
-            f"{self.source.groups} has no column of members and the rows have no group column: "
-            "nothing says which rows a group has; name one of the two"
-        )
-
-    def _resolve_row_labels(self) -> None:
-        """Where nothing else says it, rows that all repeat the labels of their group have no labels of their own."""
-        if self.row_labels is None and self.memberships is not None:
-            labels = self.staged["train"].column("labels", self.candidates).combine_chunks()
-            self.row_labels = "group" if self.memberships.rows_repeat_their_groups_labels(labels) else "own"
-
-    def _groups(self) -> IngestedGroups | None:
-        """The groups of the rows that stay in train, with provisional label numbers."""
-        if self.memberships is None:
-            return None
-        kept = self._kept_in_train()
-        memberships, left = self.memberships.of_rows(np.searchsorted(self.candidates, kept))
-        ids, members = memberships.ids, memberships.members
-        if self.group_table is not None and self._groups_have_labels:
-            file = labels_by_file(self.group_table, self.index, self.shape.n_labels, self.quarantine)
-            return IngestedGroups(ids, members, file[0][left], *file[1:])
-        offsets, labels = list_parts(self.staged["train"].column("labels", kept))
-        merged = (members @ binary_csr(labels, offsets, int(labels.max(initial=-1)) + 1)).tocsr()
-        merged.sort_indices()
-        if self.row_labels == "own":
-            return IngestedGroups(ids, members, merged, "list")
-        merged.data[:] = 1
-        return IngestedGroups(ids, members, merged, "set")
-
-    def _row_ids(self, split: Split, kept: Int64) -> pa.Array:
-        staged = self.staged[split]
-        name = "row" if staged.ids is None else "id"
-        return staged.column(name, kept).cast(pa.string()).combine_chunks()
+    def _rows_have_labels(self) -> bool:
+        return self.groups is None or self.groups.row_labels == "own"
 
     def _resolve_labels(self, groups: IngestedGroups | None) -> None:
-        """Count labels, give them their final numbers and settle how many there are."""
+        """Count labels, give them their final numbers and decide how many there are."""
         highest = max(staged.highest_label for staged in self.staged.values())
         n_seen = max(highest, int(groups.labels.indices.max(initial=-1)) if groups else -1) + 1
         counts = self._label_counts(n_seen)
         in_truth = np.zeros(n_seen, np.bool_)
         if groups is not None:
-            in_truth = (counts[0] > 0) & (self.row_labels == "own")
+            in_truth = (counts[0] > 0) & self._rows_have_labels
             counts[0] = 0
             np.add.at(counts[0], groups.labels.indices, groups.labels.data.astype(np.int64))
         self.final = self.index.order(counts[0] > 0, in_truth | (counts[1:].sum(axis=0) > 0))
@@ -308,7 +240,7 @@ class _Ingestion:
         plan = self._plan()
         kinds: dict[Split, RowLabels] = dict.fromkeys(SPLITS, "own")
         if groups is not None:
-            kinds["train"] = "truth" if self.row_labels == "own" else "none"
+            kinds["train"] = "truth" if self._rows_have_labels else "none"
         sizes = {
             split: write_split(self.directory, split, self.staged, plan, kinds[split])
             for split in SPLITS
@@ -340,7 +272,7 @@ class _Ingestion:
         if groups is not None:
             final = groups.with_labels(self.final, self.n_labels)
             write_table(self.directory / "groups.parquet", final.table())
-            counts |= {"groups": final.counts(), "row_labels": self.row_labels}
+            counts |= {"groups": final.counts(), "row_labels": "own" if self._rows_have_labels else "group"}
         return counts
 
     def _held_out(self) -> dict[Split, int]:
@@ -356,9 +288,8 @@ class _Ingestion:
             if staged is not None and staged.has_groups:
                 column = staged.column("group", np.flatnonzero(self.goes_to[split] == number))
                 bags = members_by_column(column, None).table()
-            elif self.memberships is not None:
-                rows = np.flatnonzero(self.goes_to["train"] == number)
-                bags = self.memberships.of_rows(np.searchsorted(self.candidates, rows))[0].table()
+            elif self.groups is not None:
+                bags = self.groups.of_rows(np.flatnonzero(self.goes_to["train"] == number))[0].table()
             if bags is not None and bags.num_rows:
                 write_table(self.directory / f"{split}_bags.parquet", bags)
                 numbers[split] = bags.num_rows
@@ -366,11 +297,7 @@ class _Ingestion:
 
     def _notes(self, groups: IngestedGroups | None) -> list[str]:
         """What was decided without being asked, in sentences for people."""
-        notes = []
-        if groups is not None and self._groups_have_labels:
-            notes.append(FILE_LABELS[groups.merge])
-        elif groups is not None and self.row_labels is not None:
-            notes.append(ROW_LABELS[self.row_labels])
+        notes = [self.groups.note(groups.merge)] if self.groups is not None and groups is not None else []
         held = self._held_out().get("test", 0)
         if held and self.source.holdout.test is None:
             notes.append(
