@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xcore.data.feature_files import FeatureBlocks, FeatureFile, Images, read_csr
+from xcore.data.feature_files import FeatureFile, FeatureSplits, Images, read_csr
 from xcore.data.readers.base import SPLITS, Form, Split
 from xcore.errors import ArtifactDamaged, ConfigError
-from xcore.numeric.matrices import CSR, Float32, binary_csr, list_parts
+from xcore.numeric.matrices import CSR, binary_csr, list_parts
 
 FORMAT = 1
 LABEL_LISTS = pa.field("labels", pa.list_(pa.int32()))
@@ -39,7 +39,7 @@ class Bags:
     members: CSR
 
 
-class Dataset:
+class Dataset(FeatureSplits):
     """Opens a dataset; nothing but its description is read until asked for.
 
     Parameters
@@ -89,21 +89,14 @@ class Dataset:
                 f"{', '.join(self.splits)}: name one of these, or ingest with {split} files or data.holdout.{split}"
             )
 
-    def sparse(self, split: Split) -> CSR:
-        """Features as CSR float32 (n, n_features); a vector becomes a row without gaps. Cost O(nnz)."""
-        return self._features(split).sparse()
-
-    def dense(self, split: Split) -> Float32:
-        """Features of a dataset of vectors, float32 (n, n_features)."""
-        return self._features(split).dense()
+    def features(self, split: Split) -> FeatureFile:
+        """The features of a split, to be read as `sparse`, `dense`, `images` or `blocks`."""
+        size, path = self._size(split), self.directory / f"{split}.parquet"
+        return FeatureFile(path, self.form, size["rows"], self.n_features, size["nnz"], self.image_shape)
 
     def images(self, split: Split) -> Images:
         """Images, uint8 (n, height, width, channels)."""
-        return self._features(split).images()
-
-    def blocks(self, split: Split) -> FeatureBlocks:
-        """Features in blocks of rows, as often as asked: CSR, dense rows or images, as they are stored."""
-        return self._features(split).blocks()
+        return self.features(split).images()
 
     def Y(self, split: Split) -> CSR:
         """Labels, CSR with entries 1 (n, n_labels); all empty for train rows whose labels belong to groups."""
@@ -171,10 +164,6 @@ class Dataset:
         """The rows that were set aside, with the reason; None where there are none."""
         path = self.directory / "quarantine.parquet"
         return pq.read_table(path) if path.exists() else None
-
-    def _features(self, split: Split) -> FeatureFile:
-        size, path = self._size(split), self.directory / f"{split}.parquet"
-        return FeatureFile(path, self.form, size["rows"], self.n_features, size["nnz"], self.image_shape)
 
     def _label_lists(self, name: str, split: Split) -> CSR:
         self._size(split)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xcore.data.readers.base import Form
+from xcore.data.readers.base import Form, Split
 from xcore.errors import ConfigError
 from xcore.numeric.matrices import CSR, Float32, csr, list_parts
 
@@ -101,6 +101,35 @@ class FeatureFile:
             rows[start : start + len(block)] = block
             start += len(block)
         return rows
+
+
+class FeatureSplits:
+    """What a dataset and the features that were made of one have in common; subclasses set `form` and `features`.
+
+    Attributes
+    ----------
+    form : 'sparse', 'text', 'vector' or 'image'
+    n_features : int
+    """
+
+    form: Form
+    n_features: int
+
+    def features(self, split: Split) -> FeatureFile:
+        """The features of a split; `ConfigError` where there is no such split."""
+        raise TypeError(f"{type(self).__name__} has no features")
+
+    def sparse(self, split: Split) -> CSR:
+        """Features of a split as CSR float32 (n, n_features); a vector becomes a row without gaps. Cost O(nnz)."""
+        return self.features(split).sparse()
+
+    def dense(self, split: Split) -> Float32:
+        """Features of a split that are vectors, float32 (n, n_features)."""
+        return self.features(split).dense()
+
+    def blocks(self, split: Split) -> FeatureBlocks:
+        """Features of a split in blocks of rows, as often as asked: CSR, dense rows or images, as they are stored."""
+        return self.features(split).blocks()
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from xcore.data.feature_files import FeatureBlocks, FeatureFile, feature_schema
+from xcore.data.feature_files import FeatureFile, FeatureSplits, feature_schema
 from xcore.data.readers.base import SPLITS, Form, Split
 from xcore.data.writing import RowWriter
 from xcore.errors import ConfigError
-from xcore.numeric.matrices import CSR, Float32, lists_of_csr
+from xcore.numeric.matrices import Float32, lists_of_csr
 
 _META = "features.json"
 
@@ -59,7 +59,7 @@ class FeatureWriter:
         (self.directory / _META).write_text(json.dumps(meta, sort_keys=True))
 
 
-class Features:
+class Features(FeatureSplits):
     """Opens what `FeatureWriter` wrote; nothing but its description is read until asked for.
 
     Attributes
@@ -80,23 +80,12 @@ class Features:
     def splits(self) -> list[Split]:
         return [split for split in SPLITS if split in self._rows]
 
-    def n_rows(self, split: str) -> int:
+    def n_rows(self, split: Split) -> int:
         """How many rows a split has."""
-        return self._features(split).n_rows
+        return self.features(split).n_rows
 
-    def sparse(self, split: str) -> CSR:
-        """Features of a split as CSR float32 (n, n_features); a vector becomes a row without gaps."""
-        return self._features(split).sparse()
-
-    def dense(self, split: str) -> Float32:
-        """Features of a split that are vectors, float32 (n, n_features)."""
-        return self._features(split).dense()
-
-    def blocks(self, split: str) -> FeatureBlocks:
-        """Features of a split in blocks of rows, as often as asked: CSR or dense rows, as they are stored."""
-        return self._features(split).blocks()
-
-    def _features(self, split: str) -> FeatureFile:
+    def features(self, split: Split) -> FeatureFile:
+        """The features of a split, to be read as `sparse`, `dense` or `blocks`."""
         if split not in self._rows:
             raise ConfigError(f"{self.directory} has no {split} split, only {', '.join(self._rows)}")
         path = self.directory / f"{split}.parquet"

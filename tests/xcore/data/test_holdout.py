@@ -178,3 +178,14 @@ def test_no_bag_is_ever_split(n: int, bags: list[list[int]], shares: tuple[float
             assert (alone == part).sum() == max(1, round(share * n))
         if not share:
             assert not (parts == part).any()
+
+
+def test_blocks_of_any_size_give_the_same_files(tmp_path: Path, ingested: Run) -> None:
+    train, test = rows(tmp_path / "t.jsonl", 60), rows(tmp_path / "e.jsonl", 12, 100)
+    made = [
+        ingested(reader=GROUPED, train=[train], test=[test], holdout={"dev": 0.2}, block_bytes=size)[0]
+        for size in (1, 300, 1 << 20)
+    ]
+    contents = [{path.name: path.read_bytes() for path in dataset.directory.iterdir()} for dataset in made]
+    assert {"groups.parquet", "dev_bags.parquet", "test_bags.parquet", "train_truth.parquet"} <= contents[0].keys()
+    assert contents[0] == contents[1] == contents[2]
