@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.data.dataset import Dataset
 from xcore.data.features import Features, FeatureWriter
-from xcore.data.readers.base import Form
-from xcore.errors import ConfigError
 from xcore.text.family import AnyText, load_text
-
-ROWS: tuple[Form, ...] = ("sparse", "vector")
 
 
 def fit_vocabulary(context: BuildContext) -> Mapping[str, Any]:
@@ -37,20 +33,13 @@ def featurise_text(context: BuildContext) -> Mapping[str, Any]:
     return {"features": fitted.n_features, "rows": writer.rows, "non_zeros": writer.non_zeros}
 
 
-def features_recipe(dataset: Recipe, form: Form, text: AnyText, takes: Collection[Form] = (*ROWS, "text")) -> Recipe:
-    """Features of a dataset: made from its texts, or the dataset itself where it came with features (see `form`).
+def vocabulary_recipe(dataset: Recipe, text: AnyText) -> Recipe:
+    """What makes features of a dataset's texts."""
+    return Recipe("vocabulary", fit_vocabulary, text, {"dataset": dataset})
 
-    `takes` are the forms that the step which uses them can start from. A dataset of any other form is refused here,
-    before anything is run.
-    """
-    if form not in takes:
-        raise ConfigError(
-            f"the data has {form} rows, but this model and its steps take {', '.join(sorted(takes))} rows: choose a "
-            f"model that takes {form} rows, or a reader that gives one of these forms"
-        )
-    if form != "text":
-        return dataset
-    vocabulary = Recipe("vocabulary", fit_vocabulary, text, {"dataset": dataset})
+
+def features_recipe(dataset: Recipe, vocabulary: Recipe, text: AnyText) -> Recipe:
+    """Features of a dataset's texts."""
     return Recipe("features", featurise_text, text, {"dataset": dataset, "vocabulary": vocabulary})
 
 

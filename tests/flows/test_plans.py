@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flows.params import AggregateStudyParams, PipelineParams, TrainParams
@@ -12,9 +13,11 @@ from flows.retrain import RetrainParams, plan_retrain
 from flows.studies import plan_aggregate_study
 from tasks import settings
 from tasks.ingest import dataset_recipe
+from tasks.training_data import open_training_data
 from tests.small_models import write_texts
 from tests.workplace import Workplace
 from tests.xcore.data.test_images import pair, pictures
+from xcore.data.dataset import Dataset
 from xcore.data.source import Source
 from xcore.errors import ConfigError
 
@@ -52,7 +55,7 @@ def test_a_pipeline_without_rows_to_measure_on_is_refused(
 
 
 def test_rows_are_held_out_where_no_test_files_are_given(train: Path) -> None:
-    assert plan_pipeline(PipelineParams.model_validate({"data": data_of(train)})).kind == "evaluation"
+    assert plan_pipeline(PipelineParams.model_validate({"data": data_of(train)})).evaluation.kind == "evaluation"
 
 
 def test_a_promotion_needs_its_own_split(train: Path) -> None:
@@ -76,8 +79,38 @@ def test_training_on_a_kept_dataset_needs_the_split_too(
 def test_images_are_refused_by_models_of_rows(tmp_path: Path) -> None:
     part = pair(tmp_path, pictures(20, 2, 2), [0, 1] * 10)
     data = {"reader": {"kind": "idx"}, "train": [part]}
-    with pytest.raises(ConfigError, match="the data has image rows, but this model and its steps take sparse, text"):
+    with pytest.raises(ConfigError, match="kind: parabel takes sparse rows"):
         plan_pipeline(PipelineParams.model_validate({"data": data}))
+
+
+def test_labels_of_groups_are_not_imputed_to_images(tmp_path: Path) -> None:
+    part = pair(tmp_path, pictures(20, 2, 2), [0, 1] * 10)
+    params = {"data": {"reader": {"kind": "idx"}, "train": [part]}, "grouping": {"kind": "random"}}
+    with pytest.raises(ConfigError, match="cannot be imputed to image rows"):
+        plan_pipeline(PipelineParams.model_validate(params))
+
+
+def test_a_model_gets_images_and_bags_as_they_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
+    images = pictures(20, 3, 2)
+    source = Source.model_validate({"reader": {"kind": "idx"}, "train": [pair(tmp_path, images, [0, 1] * 10)]})
+    made = settings.store().make(dataset_recipe(source, 0)).artifact
+    data = open_training_data({"dataset": made, "features": made}, "image")
+    kept = np.array(Dataset(made.directory).row_ids("train").to_pylist(), int)
+    np.testing.assert_array_equal(data.X[..., 0], images[kept])
+    np.testing.assert_array_equal(np.concatenate(list(data.rows.blocks())), data.X)
+
+    rows = [{"vector": [i, 1], "labels": ["a"] if i % 3 else ["b"], "page": i // 3} for i in range(6)]
+    file = tmp_path / "bags.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reader = {"kind": "jsonl", "vector": "vector", "group": "page"}
+    grouped = Source.model_validate({"reader": reader, "train": [file], "holdout": {"test": 0}})
+    made = settings.store().make(dataset_recipe(grouped, 0)).artifact
+    bags = open_training_data({"dataset": made, "features": made}, "vector", {"bags"}).bags
+    assert bags is not None
+    assert bags.members.toarray().tolist() == [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
+    assert bags.Y is not None
+    assert bags.Y.toarray().tolist() == [[1, 1], [1, 1]]
 
 
 def test_a_run_says_how_it_read_the_labels_and_which_rows_it_held_out(workplace: Workplace, train: Path) -> None:

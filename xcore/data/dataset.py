@@ -24,7 +24,7 @@ Merge: TypeAlias = Literal["list", "set"]
 
 
 @dataclass(frozen=True)
-class Bags:
+class BagTable:
     """Rows that belong together.
 
     Attributes
@@ -150,7 +150,7 @@ class Dataset(FeatureSplits):
         path = self.directory / "groups.parquet"
         return pq.read_table(path) if path.exists() else None
 
-    def bags(self, split: Split) -> Bags | None:
+    def bags(self, split: Split) -> BagTable | None:
         """The bags to which the rows of a split belong; None where the files say nothing of bags. Memory O(rows)."""
         rows = self.n_rows(split)
         path = self.directory / ("groups.parquet" if split == "train" else f"{split}_bags.parquet")
@@ -158,7 +158,7 @@ class Dataset(FeatureSplits):
             return None
         table = pq.read_table(path, columns=["id", "members"])
         offsets, members = list_parts(table["members"])
-        return Bags(table["id"].to_pylist(), binary_csr(members, offsets, rows))
+        return BagTable(table["id"].to_pylist(), binary_csr(members, offsets, rows))
 
     def quarantine(self) -> pa.Table | None:
         """The rows that were set aside, with the reason; None where there are none."""
