@@ -23,11 +23,13 @@ def plan_ingest(params: IngestParams) -> Recipe:
 def plan_train(params: TrainParams) -> LearningPlan:
     """An evaluation on a dataset that is in the store."""
     recipe, dataset = kept_dataset(params.dataset)
+    dataset.need_split(params.evaluation.split, "evaluation.split")
     return _plan(recipe, dataset.form, dataset.groups() is not None, params)
 
 
 def plan_pipeline(params: PipelineParams) -> LearningPlan:
     """An evaluation, from files on."""
+    params.data.need_split(params.evaluation.split, "evaluation.split")
     dataset = dataset_recipe(params.data, params.seed)
     return _plan(dataset, params.data.reader.form, params.data.has_groups, params)
 

@@ -19,6 +19,7 @@ from xcore.studies.table import ORACLE, Cell
 
 def plan_aggregate_study(params: AggregateStudyParams) -> Recipe:
     """A table of every grouping with every imputer, for all seeds, and the oracle that sees the true labels."""
+    params.data.need_split(params.evaluation.split, "evaluation.split")
     data = plan_data(dataset_recipe(params.data, params.seed), params.data.reader.form, params.text)
 
     def evaluated(own: DataPlan, seed: int) -> Recipe:

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from tasks import settings
+from xcore.files import replacing
 
 ProcessMark = tuple[int, float]  # an id may be given to another process later; with the time of its start it is unique
 
@@ -58,10 +59,9 @@ def announce(processes: Sequence[int], environment: Mapping[str, str]) -> None:
     """Say which processes belong to the services that this process supervises, and how to reach them."""
     marks = [mark_of(pid) for pid in processes]
     record = {"supervisor": mark_of(os.getpid()), "processes": marks, "environment": dict(environment)}
-    new = _file().with_suffix(".new")
-    new.touch(mode=0o600)  # it may hold a password
-    new.write_text(json.dumps(record))
-    new.replace(_file())
+    with replacing(_file()) as draft:
+        draft.touch(mode=0o600)  # it may hold a password
+        draft.write_text(json.dumps(record))
 
 
 def retract() -> None:

@@ -231,6 +231,7 @@ def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dic
             for name, value in against_truth(manifest).items()
             if result.kind == "evaluation"
         },
+        "notes": [note for manifest in manifests for note in manifest.counts.get("notes", ())],
         "study": study_rows(directory) if result.kind == "study" else [],
         "race": race_rows(directory) if result.kind == "race" else [],
         "mlflow_run": run.id,

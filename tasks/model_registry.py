@@ -24,7 +24,7 @@ from tasks.score import ModelParts, UsedModel
 from tasks.tracking import experiment_id, tracking_client
 from xcore.artifacts import ArtifactRef, KeptArtifact
 from xcore.data.dataset import Dataset
-from xcore.data.staging import FEATURES
+from xcore.data.feature_files import COLUMNS
 from xcore.errors import ArtifactError, ConfigError
 from xcore.inference.scorer import Cut
 from xcore.models.base import Model
@@ -311,7 +311,7 @@ def _example(dataset: Dataset) -> Any:
     import pandas as pd
 
     with pq.ParquetFile(dataset.directory / "train.parquet") as file:
-        first: dict[str, Any] = next(file.iter_batches(1, columns=FEATURES[dataset.form])).to_pylist()[0]
+        first: dict[str, Any] = next(file.iter_batches(1, columns=COLUMNS[dataset.form])).to_pylist()[0]
     return pd.DataFrame([first | ({"text": first["text"][:EXAMPLE_CHARACTERS]} if "text" in first else {})])
 
 

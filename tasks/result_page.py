@@ -20,7 +20,7 @@ def report_key(name: str) -> str:
 def result_markdown(summary: Mapping[str, Any]) -> str:
     """Metrics with their intervals, what each step cost, and where to read on."""
     made = "Nothing changed: all of this had been made before." if summary["nothing_changed"] else ""
-    parts = [f"`{summary['result']}` · {_where_to_read_on(summary)}", made]
+    parts = [f"`{summary['result']}` · {_where_to_read_on(summary)}", made, *summary.get("notes", ())]
     if summary["metrics"]:
         parts.append(_table(*_metric_rows(summary["metrics"], summary["intervals"])))
     if summary["imputation"]:

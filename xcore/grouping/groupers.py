@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numba
 import numpy as np
@@ -14,13 +14,12 @@ import scipy.sparse as sp
 from pydantic import Field
 
 from xcore.components import Component
+from xcore.data.dataset import Merge, merge_of
 from xcore.errors import ConfigError
 from xcore.numeric.checks import Checked
 from xcore.numeric.matrices import CSR, Float64, Int64, binary_csr, csr, list_parts, normalise_rows
 from xcore.numeric.parallel import SparseRows, over_blocks
 from xcore.saved import Count, Described, metadata_of, read_table
-
-Merge: TypeAlias = Literal["list", "set"]
 
 _FILE = "groups.parquet"
 
@@ -180,11 +179,6 @@ def _merged(values: Any, columns: Any, indptr: Int64, n_columns: int, name: str)
 class Grouper(Component):
     """Base of the ways to come by groups."""
 
-    merge: Merge = Field(
-        "list",
-        description="list: it is known how many members of a group carry a label; set: only that at least one does.",
-    )
-
     @property
     def level(self) -> float | None:
         """Where these groups stand among those of their kind: the option that studies vary."""
@@ -198,8 +192,20 @@ class Grouper(Component):
         X : CSR float32 (n, d)
         Y : CSR (n, L)
             True labels, of which the made groups keep only the sums; `GivenGroups` looks at its shape alone.
-        given : table of the dataset's own groups: `members`, `labels` (list<int32>) and, where known, `counts`.
+        given : table of the dataset's own groups, see `Dataset.groups`.
         """
+        raise TypeError(f"{type(self).__name__} has no group")
+
+
+class MadeGroups(Grouper):
+    """Base of the groupers that make groups of rows whose labels are known."""
+
+    merge: Merge = Field(
+        "list",
+        description="list: it is known how many members of a group carry a label; set: only that at least one does.",
+    )
+
+    def group(self, X: CSR, Y: CSR, rng: np.random.Generator, given: pa.Table | None = None) -> Groups:
         order, sizes = self._partition(X, rng)
         indptr = np.concatenate([[0], np.cumsum(sizes)])
         members = _merged(np.ones(len(order)), order, indptr, X.shape[0], "members")
@@ -219,6 +225,11 @@ class GivenGroups(Grouper):
     """The groups that came with the data; they may overlap, and repeated members count once."""
 
     kind: Literal["given"] = "given"
+    merge: Literal["auto", "list", "set"] = Field(
+        "auto",
+        description="What the counts of a group's labels mean. auto: what the data says; list: how many members carry "
+        "the label, refused where the data has only sets; set: counts are not used.",
+    )
 
     def group(self, X: CSR, Y: CSR, rng: np.random.Generator, given: pa.Table | None = None) -> Groups:
         if given is None:
@@ -226,10 +237,21 @@ class GivenGroups(Grouper):
                 "grouper 'given' needs groups in the dataset, got a dataset without any; "
                 "read one with a group column or file, or choose random, clusters or mixed"
             )
-        return _groups_of_table(given, X.shape[0], Y.shape[1], self.merge)
+        stored = merge_of(given)
+        if self.merge == "list" and stored == "set":
+            raise ConfigError(
+                "grouping.merge is list, but the data has only the set of labels of each group, not how many members "
+                "carry them: leave merge out, or ingest labels that tell the counts (row_labels: own, or groups.merge: "
+                "list)"
+            )
+        merge = stored if self.merge == "auto" else self.merge
+        groups = _groups_of_table(given, X.shape[0], Y.shape[1], merge or "list")
+        # A table that says nothing and counts nothing above 1 tells sets, not that each label has exactly one carrier.
+        is_set = merge is None and not (groups.labels.data > 1).any()
+        return replace(groups, merge="set") if is_set else groups
 
 
-class RandomGroups(Grouper):
+class RandomGroups(MadeGroups):
     """A random permutation of the rows, cut into blocks; the last may be short."""
 
     kind: Literal["random"] = "random"
@@ -245,7 +267,7 @@ class RandomGroups(Grouper):
         return rng.permutation(n), np.diff(np.append(starts, n))
 
 
-class _TreeGroups(Grouper):
+class _TreeGroups(MadeGroups):
     """Leaves of a tree of balanced 2-means splits."""
 
     depth: int = Field(10, ge=0, le=30, description="Splits in a row (q); 2^q groups.")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from xcore.data.readers.base import INT32_MAX, Block, Form, Part, Reader, Shape
+from xcore.data.readers.base import EVERYTHING, INT32_MAX, Block, Form, Part, Reader, Shape, Wanted
 from xcore.data.readers.cells import BadCell, as_strings, as_vectors
 from xcore.data.readers.parquet import BYTES_A_ROW, table_batches
 from xcore.data.readers.sparse_rows import list_array, sort_lists
@@ -38,9 +38,7 @@ class SparseParquetReader(Reader):
     def column_name(self, role: str) -> str:
         return str(getattr(self, role))
 
-    def blocks(
-        self, part: Part, shape: Shape, block_bytes: int, with_labels: bool = True, with_groups: bool = True
-    ) -> Iterator[Block]:
+    def blocks(self, part: Part, shape: Shape, block_bytes: int, wanted: Wanted = EVERYTHING) -> Iterator[Block]:
         path, first_line = Path(str(part)), 1
         names = [self.indices, self.values] + ([self.id] if self.id is not None else [])
         for batch in table_batches(path, names, max(1, block_bytes // BYTES_A_ROW)):
