@@ -12,7 +12,7 @@ FORBIDDEN = {
     "flows": {"benchmarks", "mlflow", "numpy", "scipy", "pyarrow", "torch", "numba"},
 }
 KNOWS_PREFECT = {"tasks/execution.py"}
-KNOWS_MLFLOW = {"tasks/tracking.py", "tasks/model_registry.py", "tasks/pyfunc.py"}
+KNOWS_MLFLOW = {"tasks/tracking.py", "tasks/model_registry.py", "tasks/pyfunc.py", "tasks/scoring_app.py"}
 
 
 def imported_packages(text: str) -> set[str]:
