@@ -59,7 +59,7 @@ def _umask() -> int:
     if not re.fullmatch("0?[0-7]{3}", text) or int(text, 8) & 0o700:
         raise ConfigError(
             f"{UMASK_VARIABLE} is {text!r}; expected three octal digits that leave you your own files, "
-            "such as 077 (nobody else), 027 (the group may read) or 007 (the group may write)"
+            "such as 077 (nobody else may read) or 027 (the group may read)"
         )
     return int(text, 8)
 

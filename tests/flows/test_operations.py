@@ -212,6 +212,7 @@ def test_the_same_on_postgres_behind_a_password(tmp_path_factory: pytest.TempPat
         prefect, mlflow = re.findall(r"=(http://127\.0\.0\.1:\d+)", terminal.run("python -m flows env"))
         assert refused(f"{prefect}/api/admin/version"), "nobody else may come in"
         assert refused(f"{mlflow}/api/2.0/mlflow/experiments/search?max_results=1")
+        assert home.stat().st_mode & 0o077 == (0o010 if os.geteuid() == 0 else 0), "its group may pass"
         assert not (home / "mlflow.db").exists()
         assert not (home / "prefect" / "prefect.db").exists()
         assert "a-long-password" not in " ".join(processes_of(home)), "command lines can be read by everyone"
