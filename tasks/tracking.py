@@ -236,8 +236,7 @@ def tracking_client() -> MlflowClient:
     uri = settings.tracking_uri()
     if not uri.startswith("sqlite:"):
         return MlflowClient(uri)
-    settings.home().mkdir(parents=True, exist_ok=True)
-    with FileLock(settings.home() / "mlflow.lock"):  # two processes must not create the tables at the same time
+    with FileLock(settings.make_home() / "mlflow.lock"):  # two processes must not create the tables at the same time
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     return client

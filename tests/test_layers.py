@@ -14,7 +14,7 @@ FORBIDDEN = {
     "flows": {"benchmarks", "mlflow", "numpy", "scipy", "pyarrow", "torch", "numba"},
 }
 KNOWS_PREFECT = {"tasks/execution.py"}
-KNOWS_MLFLOW = {"tasks/tracking.py", "tasks/model_registry.py", "tasks/pyfunc.py"}
+KNOWS_MLFLOW = {"tasks/tracking.py", "tasks/model_registry.py", "tasks/pyfunc.py", "tasks/scoring_app.py"}
 
 
 # Rooms of xcore from the ground up: a room may use those of lower lines, not those of its own line or above.
