@@ -15,7 +15,7 @@ from tasks.impute import imputed_recipe
 from tasks.ingest import dataset_recipe
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form
-from xcore.grouping.groupers import GivenGroups
+from xcore.grouping.given import GivenGroups
 
 
 def plan_ingest(params: IngestParams) -> Recipe:

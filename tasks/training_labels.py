@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xcore.artifacts import BuildContext
 from xcore.data.dataset import Dataset
-from xcore.imputation.base import Imputed
+from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR
 
 

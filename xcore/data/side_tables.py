@@ -10,9 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xcore.data.readers.cells import BadCell, id_of, labels_of
-from xcore.data.readers.csv import csv_records
-from xcore.data.readers.jsonl import json_lines
-from xcore.data.readers.parquet import table_batches
+from xcore.data.readers.family import csv_records, json_lines, table_batches
 from xcore.data.readers.streams import COMPRESSION
 from xcore.errors import InputError, Place
 

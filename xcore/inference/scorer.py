@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,27 +18,16 @@ from pydantic import Field, model_validator
 from xcore.components import Component, Report
 from xcore.data.quarantine import Quarantine
 from xcore.data.readers.base import Block, Form, Shape
-from xcore.data.readers.csv import CsvReader
-from xcore.data.readers.jsonl import JsonlReader
-from xcore.data.readers.libsvm import LibsvmReader
-from xcore.data.readers.parquet import BYTES_A_ROW, ParquetReader
-from xcore.data.readers.sparse_parquet import SparseParquetReader, rows_with
-from xcore.data.readers.xmc import XmcReader
+from xcore.data.readers.family import BYTES_A_ROW, AnyRowReader
 from xcore.data.writing import RowWriter
 from xcore.errors import ConfigError, InputError, Place
 from xcore.models.base import Fitted
-from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts
-from xcore.text.tfidf import FittedText
-from xcore.text.wordllama import FittedEncoder
+from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts, rows_with
+from xcore.text.family import AnyFittedText
 
 TEXTS = pa.list_(pa.string())
 SCORES = pa.list_(pa.float32())
 SCORES_FILE = "scores.parquet"
-
-AnyRowReader: TypeAlias = Annotated[
-    ParquetReader | JsonlReader | CsvReader | XmcReader | LibsvmReader | SparseParquetReader,
-    Field(discriminator="kind"),
-]
 
 
 class Batch(Component):
@@ -53,7 +42,7 @@ class Batch(Component):
 
     @model_validator(mode="after")
     def _knows_the_first_feature(self) -> Self:
-        if isinstance(self.reader, LibsvmReader) and self.reader.first_index == "auto":
+        if self.reader.kind == "libsvm" and self.reader.first_index == "auto":
             raise ValueError("reader.first_index is auto, which depends on the file: say 0 or 1, as in training")
         return self
 
@@ -76,7 +65,7 @@ class Scorer:
         Columns of the rows: ``text``; ``indices`` and ``values``; or ``vector``.
     label_ids, label_names : string (n_labels,)
         Of the label numbers that the model speaks.
-    text : FittedText, FittedEncoder or None
+    text : AnyFittedText or None
         What makes features of text.
     """
 
@@ -84,7 +73,7 @@ class Scorer:
     form: Form
     label_ids: pa.ChunkedArray
     label_names: pa.ChunkedArray
-    text: FittedText | FittedEncoder | None = None
+    text: AnyFittedText | None = None
 
     def __post_init__(self) -> None:
         if len(self.label_ids) != self.fitted.n_labels:
