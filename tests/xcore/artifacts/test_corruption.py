@@ -5,13 +5,15 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from xcore.artifacts import ArtifactRef, BuildContext, Manifest, Recipe, Store
 from xcore.artifacts.identity import file_sha256
@@ -278,3 +280,25 @@ def test_a_kind_cannot_be_a_path(name: str) -> None:
 def test_an_impossible_root_is_explained(uri: str) -> None:
     with pytest.raises(ConfigError, match="cannot be the root of a store"):
         Store(uri)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(options=st.dictionaries(st.text(), PLAIN, max_size=4), counts=st.dictionaries(st.text(), PLAIN, max_size=4))
+def test_whatever_is_written_is_read_back_with_the_same_id(
+    tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any], counts: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("manifest") / "manifest.json"
+    facts = {"kind": "model", "id": "0" * 16, "schema_version": 1, "inputs": {}, "sources": {}, "component": "x"}
+    costs = {"seconds": 0.1, "peak_memory_bytes": 1, "created": datetime.now(UTC), "versions": {}, "git_commit": None}
+    manifest = Manifest.model_validate(
+        facts | costs | {"options": options, "counts": counts, "seed": 0, "code": {}, "files": {}}
+    )
+    manifest = manifest.model_copy(update={"id": manifest.stated_id()})
+    manifest.write(path)
+    assert Manifest.read(path.read_bytes(), manifest.ref).options == options
