@@ -8,7 +8,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from flows.params import PipelineParams, SimulateParams
 from flows.pipeline import plan_pipeline
@@ -73,7 +73,7 @@ def families(root: Path) -> dict[str, list[str]]:
     for path in sorted((root / "xcore").rglob("family.py")):
         name = ".".join(path.relative_to(root).with_suffix("").parts)
         module = importlib.import_module(name)
-        unions = [value for key, value in vars(module).items() if key.startswith("Any") and "Fitted" not in key]
+        unions = [value for key, value in vars(module).items() if key.startswith("Any") and get_args(value)]
         found[name] = sorted({kind for union in unions for kind in members_of(union)})
     return found
 
