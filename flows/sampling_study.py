@@ -7,8 +7,8 @@ from typing import Any
 from prefect import flow
 
 from flows.params import SamplingStudyParams
+from flows.plans import plan_data
 from tasks.execution import make_result
-from tasks.featurise import features_recipe
 from tasks.ingest import dataset_recipe
 from tasks.race import curve_recipe, race_recipe
 from xcore.artifacts import Recipe
@@ -16,10 +16,9 @@ from xcore.artifacts import Recipe
 
 def plan_sampling_study(params: SamplingStudyParams) -> Recipe:
     """A race of all contenders, each with the settings that did best on validation rows."""
-    dataset = dataset_recipe(params.data, params.seed)
-    features = features_recipe(dataset, params.data.reader.form, params.text)
+    data = plan_data(dataset_recipe(params.data, params.seed), params.data.reader.form, params.text)
     curves = [
-        curve_recipe(contender, params.model, params.tuning, params.race, dataset, features, params.seed)
+        curve_recipe(contender, params.model, params.tuning, params.race, data.form, data.inputs(), params.seed)
         for contender in params.contenders
     ]
     return race_recipe(params.contenders, curves)

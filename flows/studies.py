@@ -7,11 +7,8 @@ from typing import Any
 from prefect import flow
 
 from flows.params import AggregateStudyParams, SimulateParams
-from flows.plans import plan_evaluation
+from flows.plans import DataPlan, plan_data, plan_imputation, plan_learning
 from tasks.execution import make_result
-from tasks.featurise import features_recipe
-from tasks.group import groups_recipe
-from tasks.impute import imputed_recipe
 from tasks.ingest import dataset_recipe
 from tasks.simulate import simulation_recipe
 from tasks.study import study_recipe
@@ -22,20 +19,18 @@ from xcore.studies.table import ORACLE, Cell
 
 def plan_aggregate_study(params: AggregateStudyParams) -> Recipe:
     """A table of every grouping with every imputer, for all seeds, and the oracle that sees the true labels."""
-    dataset = dataset_recipe(params.data, params.seed)
-    features = features_recipe(dataset, params.data.reader.form, params.text)
+    data = plan_data(dataset_recipe(params.data, params.seed), params.data.reader.form, params.text)
 
-    def evaluated(labels: Recipe | None, seed: int) -> Recipe:
-        return plan_evaluation(params.model, dataset, features, labels, params.evaluation, seed)
+    def evaluated(own: DataPlan, seed: int) -> Recipe:
+        return plan_learning(params.model, own, params.evaluation, seed).evaluation
 
-    cells = [(Cell(grouping="", method=ORACLE, seed=seed), evaluated(None, seed)) for seed in params.seeds]
+    cells = [(Cell(grouping="", method=ORACLE, seed=seed), evaluated(data, seed)) for seed in params.seeds]
     for seed in params.seeds:
         for grouper in params.groupings:
-            groups = groups_recipe(grouper, dataset, features, seed)
             label = label_of(grouper) if grouper.level is None else f"{grouper.kind} {grouper.level:g}"
             named = {"grouping": label, "family": grouper.kind, "level": grouper.level, "seed": seed}
             for imputer in params.imputers:
-                imputed = imputed_recipe(imputer, groups, dataset, features, seed)
+                imputed = plan_imputation(data, grouper, imputer, seed)
                 cells.append((Cell(method=label_of(imputer), **named), evaluated(imputed, seed)))
     return study_recipe(cells)
 

@@ -16,7 +16,6 @@ from flows.studies import plan_simulate
 from tasks.promote import comparison_recipe
 from tasks.score import ModelParts, UsedModel, scores_recipe
 from xcore.artifacts import ArtifactRef, KeptArtifact, Recipe, identity
-from xcore.components import members_of
 from xcore.inference.promotion import Promotion
 from xcore.inference.scorer import Batch, Cut
 from xcore.models.parabel import Parabel
@@ -67,14 +66,20 @@ def ids(folder: Path) -> dict[str, dict[str, str]]:
     return {name: {step.name: step.id for step in result.lineage()} for name, result in results(folder).items()}
 
 
+def classes(union: Any) -> list[Any]:
+    """The types in a union, annotated or not; a type alone is a union of one."""
+    return [one for inner in get_args(union) for one in classes(inner)] or [union]
+
+
 def families(root: Path) -> dict[str, list[str]]:
     """The kinds in each family, by the module that holds it."""
     found = {}
     for path in sorted((root / "xcore").rglob("family.py")):
         name = ".".join(path.relative_to(root).with_suffix("").parts)
         module = importlib.import_module(name)
-        unions = [value for key, value in vars(module).items() if key.startswith("Any") and get_args(value)]
-        found[name] = sorted({kind for union in unions for kind in members_of(union)})
+        unions = [value for key, value in vars(module).items() if key.startswith("Any")]
+        members = [member for union in unions for member in classes(union) if hasattr(member, "model_fields")]
+        found[name] = sorted({str(member.model_fields["kind"].default) for member in members})
     return found
 
 

@@ -43,19 +43,18 @@ def planned(code: Path, *modules: str) -> dict[str, Any]:
 def add_member(door: Path, package: str) -> None:
     """A new member in a file of its own, and its name in every union of the family."""
     text = door.read_text()
-    unions = re.findall(r"^Any\w+: TypeAlias = Annotated\[\s*(\w+)", text, re.MULTILINE)
-    assert unions, f"no family in {door}"
-    first = unions[0]
+    union = re.compile(r"^(Any(?!Fitted)\w+: TypeAlias = (?:Annotated\[\s*)?)(\w+)", re.MULTILINE)
+    found = union.search(text)
+    assert found, f"no family in {door}"
+    first = found[2]
     module = re.search(rf"^from (\S+) import .*\b{first}\b", text, re.MULTILINE)
     assert module
     (door.parent / "newcomer.py").write_text(
         f"from typing import Literal\n\nfrom {module[1]} import {first}\n\n\n"
         f'class Newcomer({first}):\n    kind: Literal["newcomer"] = "newcomer"\n'
     )
-    text = re.sub(r"(: TypeAlias = Annotated\[\s*)(\w+)", r"\1Newcomer | \2", text)
-    door.write_text(
-        re.sub(r"^(from pydantic .*)$", rf"\1\nfrom {package}.newcomer import Newcomer", text, flags=re.MULTILINE)
-    )
+    imported = f"from {package}.newcomer import Newcomer\n\n"
+    door.write_text(text[: found.start()] + imported + union.sub(r"\1Newcomer | \2", text[found.start() :]))
 
 
 def changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, set[str]]:

@@ -136,7 +136,7 @@ def lineage_section(run: Run) -> Html:
     return section(
         "lineage",
         "Lineage",
-        table(["Artifact", "Step", "MakeResult of", "MakeResult at", "Commit"], rows),
+        table(["Artifact", "Step", "Made of", "Made at", "Commit"], rows),
         note(
             "An id names everything that went into an artifact. ",
             element("code", f"python -m flows artifacts show {run['evaluation'].ref.id}"),

@@ -56,7 +56,7 @@ class Contender(Component):
 
 
 def _before_training(model: NegativeSampling) -> tuple[Any, ...]:
-    return model.embedding, model.projection, model.sampler
+    return tuple(model.stages("sparse").items())
 
 
 class CurveRecorder:

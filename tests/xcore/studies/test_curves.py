@@ -5,6 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from xcore.components import silent
+from xcore.embedding.pca import Pca
 from xcore.models.negative_sampling import NegativeSampling
 from xcore.report.plots import draw_race
 from xcore.sampling.sampler import Tree
@@ -13,10 +14,10 @@ from xcore.studies.curves import Contender, CurveRecorder, best_of, curves_table
 
 def test_a_grid_is_tried_in_all_combinations_on_top_of_the_common_options() -> None:
     contender = Contender(method="nce", grid={"learning_rate": (0.1, 0.3), "regulariser": (0.0, 1e-3, 1e-2)})
-    models = contender.candidates(NegativeSampling(dimensions=7, method="uniform"))
+    models = contender.candidates(NegativeSampling(embedding=Pca(dimensions=7), method="uniform"))
     assert len(models) == len(set(models)) == 6
     assert {model.method for model in models} == {"nce"}
-    assert {model.dimensions for model in models} == {7}
+    assert {model.embedding.dimensions for model in models} == {7}
     assert contender.settings_of(models[-1]) == "learning_rate 0.3, regulariser 0.01"
     assert Contender(method="uniform").candidates(NegativeSampling())[0].method == "uniform"
 
