@@ -47,16 +47,14 @@ def kept(kind: str) -> KeptArtifact:
 
 def results(folder: Path) -> dict[str, Recipe]:
     """The last step of each plan, also of those that start from artifacts in the store."""
-    planned = {
-        name: plan_pipeline(PipelineParams.model_validate(params)) for name, params in parameters(folder).items()
-    }
+    plans = {name: plan_pipeline(PipelineParams.model_validate(params)) for name, params in parameters(folder).items()}
     used = UsedModel(family=Parabel(), text=Tfidf(), form="text")
     parts = ModelParts(used, kept("model"), kept("dataset"), kept("vocabulary"))
     rows = {"reader": {"kind": "csv", "text": "text", "label_delimiter": ";"}, "files": [folder / "train.csv"]}
-    predictions, dataset = planned["text"].inputs["predictions"], planned["text"].inputs["dataset"]
-    return planned | {
+    text = plans["text"]
+    return {name: plan.evaluation for name, plan in plans.items()} | {
         "score": scores_recipe(parts, Batch.model_validate(rows), Cut(), names=True, block_mb=1),
-        "promote": comparison_recipe(predictions, dataset, parts, "", Promotion(), 0),
+        "promote": comparison_recipe(text.predictions, text.data.dataset, parts, "", Promotion(), 0),
         "simulate": plan_simulate(SimulateParams.model_validate({"simulation": {"kind": "regression"}})),
     }
 

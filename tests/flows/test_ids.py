@@ -93,7 +93,7 @@ def test_a_change_counts_for_the_steps_that_use_it_and_for_what_is_made_of_them(
             "score": {"score rows"},
             "promote": {"ingest dataset", *compared},
         },
-        "xcore.models.negative_sampling.losses": {"sampled": {"fit sampled model", *ranked}},
+        "xcore.models.negative_sampling.losses": {"sampled": learnt},
         "xcore.imputation.eagle": {"grouped": grouped, "chosen": grouped},
         "xcore.grouping.random": {"grouped": {"group rows", *grouped}, "chosen": {"group rows", *grouped}},
         "xcore.simulation.simulations": {"simulate": {"run simulation"}},
