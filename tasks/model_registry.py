@@ -42,7 +42,7 @@ MODEL_TAG = "eyrie.model"
 REPLACED_TAG = "eyrie.replaced_version"
 ROLLED_BACK_TAG = "eyrie.rolled_back_to"
 SERVING_CODE = Path(__file__).with_name("pyfunc.py")
-LIBRARIES = ("mlflow", "numpy", "scipy", "pandas", "pyarrow", "numba", "safetensors", "pydantic", "scikit-learn",
+LIBRARIES = ("mlflow", "numpy", "scipy", "pandas", "pyarrow", "numba", "pydantic", "scikit-learn",
              "threadpoolctl")  # fmt: skip
 EXAMPLE_CHARACTERS = 500
 

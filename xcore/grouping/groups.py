@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
 
-from xcore.errors import ArtifactDamaged, ConfigError
+from xcore.errors import ConfigError
+from xcore.numeric.checks import Checked
 from xcore.numeric.matrices import CSR, Int64, csr, list_parts
+from xcore.saved import Count, Described, metadata_of, read_table
 
 Merge: TypeAlias = Literal["list", "set"]
 
@@ -112,13 +114,27 @@ class Groups:
     @classmethod
     def load(cls, directory: Path) -> Groups:
         """Read what `save` wrote."""
-        table = pq.read_table(directory / _FILE)
-        said = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-        if not {"n_rows", "n_labels", "merge", "duplicate_members"} <= said.keys():
-            raise ArtifactDamaged(f"{_FILE} lacks its row and label numbers in the metadata; make the groups again")
-        merge: Merge = "set" if said["merge"] == "set" else "list"
-        read = groups_of_table(table, int(said["n_rows"]), int(said["n_labels"]), merge)
-        return Groups(read.members, read.labels, read.merge, int(said["duplicate_members"]))
+        path = directory / _FILE
+        table = read_table(path, dict.fromkeys(("members", "labels", "counts"), pa.list_(pa.int32())))
+        said = metadata_of(path, table, _Metadata)
+        for name, n_ids in (("members", said.n_rows), ("labels", said.n_labels)):
+            offsets, ids = list_parts(table[name])
+            Checked(path, name, ids).within(0, n_ids).ascending(offsets)
+        counted, counts = list_parts(table["counts"])
+        checked = Checked(path, "counts", counts).within(1, 2**31)
+        if not np.array_equal(counted, offsets):
+            checked.refuse("has lists of other lengths than 'labels'", "one number per label")
+        read = groups_of_table(table, said.n_rows, said.n_labels, said.merge)
+        return Groups(read.members, read.labels, read.merge, said.duplicate_members)
+
+
+class _Metadata(Described):
+    """Of ``groups.parquet``."""
+
+    n_rows: Count
+    n_labels: Count
+    merge: Merge
+    duplicate_members: Count
 
 
 def _check_indices(name: str, matrix: CSR) -> None:

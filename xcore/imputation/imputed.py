@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xcore.errors import ArtifactDamaged
+from xcore.numeric.checks import Checked
 from xcore.numeric.matrices import CSR, csr, list_parts, lists_of_csr
+from xcore.saved import Count, Described, metadata_of, read_json, read_table
 
 _FILE, _DETAILS = "labels.parquet", "details.json"
 
@@ -56,11 +57,20 @@ class Imputed:
     @classmethod
     def load(cls, directory: Path) -> Imputed:
         """Read what `save` wrote."""
-        table = pq.read_table(directory / _FILE)
-        metadata = table.schema.metadata or {}
-        if b"n_labels" not in metadata:
-            raise ArtifactDamaged(f"{_FILE} lacks the number of labels in its metadata; impute again")
+        path = directory / _FILE
+        table = read_table(path, {"labels": pa.list_(pa.int32()), "confidence": pa.list_(pa.float32())})
+        n_labels = metadata_of(path, table, _Metadata).n_labels
         offsets, labels = list_parts(table["labels"])
-        _, confidence = list_parts(table["confidence"])
-        Y = csr(confidence, labels, offsets, int(metadata[b"n_labels"]))
-        return cls(Y, json.loads((directory / _DETAILS).read_text()))
+        confidence_offsets, confidence = list_parts(table["confidence"])
+        Checked(path, "labels", labels).within(0, n_labels).ascending(offsets)
+        smallest, above_one = np.nextafter(np.array([0, 1], np.float32), np.float32(2)).tolist()
+        weights = Checked(path, "confidence", confidence).within(smallest, above_one)
+        if not np.array_equal(offsets, confidence_offsets):
+            weights.refuse("has lists of other lengths than 'labels'", "one number per label")
+        return cls(csr(confidence, labels, offsets, n_labels), read_json(directory / _DETAILS, dict[str, Any]))
+
+
+class _Metadata(Described):
+    """Of ``labels.parquet``."""
+
+    n_labels: Count
