@@ -12,7 +12,7 @@ from tasks.execution import kept_dataset, make_result
 from tasks.ingest import dataset_recipe
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form
-from xcore.grouping.groupers import GivenGroups
+from xcore.grouping.given import GivenGroups
 
 
 def plan_ingest(params: IngestParams) -> Recipe:

@@ -13,7 +13,7 @@ from tasks.predict import predictions_recipe
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form, Split
 from xcore.errors import ConfigError
-from xcore.grouping.groupers import Grouper
+from xcore.grouping.base import Grouper
 from xcore.imputation.base import Imputer
 from xcore.models.base import Model
 from xcore.text.family import AnyText

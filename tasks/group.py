@@ -8,7 +8,7 @@ from typing import Any
 from tasks.featurise import open_features
 from xcore.artifacts import BuildContext, Recipe
 from xcore.data.dataset import Dataset
-from xcore.grouping.groupers import Grouper
+from xcore.grouping.base import Grouper
 
 
 def group_rows(context: BuildContext) -> Mapping[str, Any]:

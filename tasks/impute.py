@@ -9,7 +9,7 @@ from typing import Any
 from tasks.featurise import open_features
 from xcore.artifacts import BuildContext, Recipe
 from xcore.data.dataset import Dataset
-from xcore.grouping.groupers import Groups
+from xcore.grouping.groups import Groups
 from xcore.imputation.base import Imputer, quality_against_truth
 
 

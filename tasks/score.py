@@ -24,9 +24,14 @@ MEGABYTE = 1 << 20
 
 
 class UsedModel(Component):
-    """A trained model as an option of a step: what opens it, and which rows it takes."""
+    """A trained model as an option of a step: what opens it, and which rows it takes.
+
+    The artifacts themselves are inputs that are in the store already. Their ids say nothing about the code that opens
+    them now, so the components that do so are named here.
+    """
 
     family: SerializeAsAny[Model]
+    text: SerializeAsAny[Component] | None = Field(None, description="What makes features of text, as it was fitted.")
     form: Form
 
 

@@ -17,6 +17,7 @@ from tasks import settings
 from tasks.mlflow_view import experiment_tags
 from xcore.artifacts import Artifact, Manifest
 from xcore.artifacts.manifest import library_versions
+from xcore.names import checked_name
 from xcore.report.plots import draw_curves, draw_deciles, draw_race, draw_simulation, draw_study
 
 if TYPE_CHECKING:
@@ -254,6 +255,7 @@ def experiment_id(client: MlflowClient, name: str) -> str:
 
     known = client.get_experiment_by_name(name)
     if known is None:
+        checked_name(name)  # it becomes a folder
         remote = settings.tracking_uri().startswith("http")
         location = None if remote else (settings.home() / "mlflow-files" / name).as_uri()
         try:

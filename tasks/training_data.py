@@ -12,7 +12,7 @@ from xcore.artifacts import Artifact, BuildContext
 from xcore.data.dataset import Dataset
 from xcore.data.features import Features
 from xcore.data.readers.base import Split
-from xcore.imputation.base import Imputed
+from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, binary_csr, csr, list_parts, sparse_of_dense
 from xcore.text.family import load_text
 from xcore.training.context import FitContext

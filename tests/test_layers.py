@@ -20,7 +20,7 @@ KNOWS_MLFLOW = {"tasks/tracking.py", "tasks/model_registry.py", "tasks/pyfunc.py
 # Rooms of xcore from the ground up: a room may use those of lower lines, not those of its own line or above.
 ROOMS = (
     "errors",
-    "components files saved",
+    "components files names saved",
     "numeric",
     "artifacts data metrics",
     "training text grouping sampling simulation",

@@ -14,9 +14,10 @@ from tests.contracts.test_models import fitted, planted
 from xcore.components import silent
 from xcore.embedding.network_features import FittedNetworkFeatures, NetworkFeatures
 from xcore.embedding.pca import FittedPca, Pca, RowBlocks
-from xcore.grouping.groupers import Groups, RandomGroups
-from xcore.imputation.base import Imputed
+from xcore.grouping.groups import Groups
+from xcore.grouping.random import RandomGroups
 from xcore.imputation.baseline import Baseline
+from xcore.imputation.imputed import Imputed
 from xcore.models.base import Fitted, Model
 from xcore.models.family import MODEL_KINDS, load_model
 from xcore.models.negative_sampling.model import NegativeSampling

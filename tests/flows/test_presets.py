@@ -147,3 +147,9 @@ def test_the_run_table_shows_what_is_used_and_what_is_unusual() -> None:
     plain = flatten(demo.tracked_parameters({"dataset", "features", "model"}))
     assert "text.kind" in plain
     assert not [name for name in plain if name.startswith("imputer.")]
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_no_flow_takes_a_name_that_leaves_the_work_folder(flow: str) -> None:
+    with pytest.raises(ConfigError, match=r"name: .*'\.\./\.\./x' cannot be a name \('/' is not allowed\)"):
+        load_params(FLOWS[flow].params, None, ["name=../../x"])

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tasks.tracking import TrackedRun, flatten, kept_ids
+from xcore.errors import ConfigError
 
 BACKENDS = ("sqlite", "postgres", "server")
 
@@ -49,6 +50,14 @@ def test_a_run_is_found_again_by_its_result_and_reopened(backend: str) -> None:
     assert [point.step for point in finished._client.get_metric_history(run.id, "train/loss")] == [0, 1, 2, 3, 4]
     assert [file.path for file in finished._client.list_artifacts(run.id, "plots")] == ["plots/learning_curves.png"]
     assert f"{backend}-0001" in kept_ids()
+
+
+def test_an_experiment_cannot_lie_outside_the_work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ConfigError, match="cannot be a name"):
+        TrackedRun.open("../../x", "0123456789abcdef", "first")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 def test_parameters_are_flattened_and_empty_ones_left_out() -> None:

@@ -13,7 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from xcore.errors import ConfigError
 from xcore.grouping.family import AnyGrouper
-from xcore.grouping.groupers import ClusterGroups, GivenGroups, Groups, MixedGroups, RandomGroups
+from xcore.grouping.given import GivenGroups
+from xcore.grouping.groups import Groups
+from xcore.grouping.random import RandomGroups
+from xcore.grouping.tree import ClusterGroups, MixedGroups
 from xcore.numeric.matrices import CSR, csr
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xcore.data.readers.cells import BadCell, id_of, labels_of
-from xcore.data.readers.csv import csv_records
-from xcore.data.readers.jsonl import json_lines
-from xcore.data.readers.parquet import column_names, table_batches
+from xcore.data.readers.family import column_names, csv_records, json_lines, table_batches
 from xcore.data.readers.streams import COMPRESSION
 from xcore.errors import InputError, Place
 

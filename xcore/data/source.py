@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -17,10 +18,27 @@ DEFAULT_TEST_SHARE = 0.1
 __all__ = ["FilePair", "GroupFile", "Holdout", "LabelFile", "Source"]
 
 
-class LabelFile(Component):
-    """A table with one row for each label, in the order of the label numbers: Parquet, JSONL, CSV or TSV."""
+TABLE_MODULES = {
+    ".parquet": "xcore.data.readers.parquet",
+    ".jsonl": "xcore.data.readers.jsonl",
+    ".ndjson": "xcore.data.readers.jsonl",
+    ".csv": "xcore.data.readers.csv",
+    ".tsv": "xcore.data.readers.csv",
+}
+
+
+class _SideTable(Component):
+    """A table whose format is told by its name."""
 
     path: Path = Field(description="The table; .gz and .zst are read too.")
+
+    def used_modules(self) -> Iterable[str]:
+        return {module for suffix, module in TABLE_MODULES.items() if suffix in self.path.suffixes}
+
+
+class LabelFile(_SideTable):
+    """A table with one row for each label, in the order of the label numbers: Parquet, JSONL, CSV or TSV."""
+
     id: str | None = Field(
         "id", title="Id", description="Column of the id that rows name; none: the row number, from 0."
     )
@@ -29,10 +47,9 @@ class LabelFile(Component):
     delimiter: str | None = Field(None, min_length=1, description="Between parents that are one text.")
 
 
-class GroupFile(Component):
+class GroupFile(_SideTable):
     """A table with one row for each group: Parquet, JSONL, CSV or TSV."""
 
-    path: Path = Field(description="The table; .gz and .zst are read too.")
     id: str = Field("id", title="Id", description="Column of the group's id.")
     members: str = Field("members", description="Column of the ids of the train rows; not needed with a group column.")
     labels: str = Field("labels", description="Column of the group's labels; if missing, its rows' labels are merged.")

@@ -17,17 +17,13 @@ from pydantic import Field, model_validator
 from xcore.components import Component, Report
 from xcore.data.quarantine import Quarantine
 from xcore.data.readers.base import Block, Form, Shape, Wanted
-from xcore.data.readers.family import AnyRowReader
-from xcore.data.readers.libsvm import LibsvmReader
-from xcore.data.readers.parquet import BYTES_A_ROW
-from xcore.data.readers.sparse_parquet import rows_with
+from xcore.data.readers.family import BYTES_A_ROW, AnyRowReader
 from xcore.data.writing import RowWriter
 from xcore.errors import ConfigError, InputError, Place
 from xcore.files import replacing
 from xcore.models.base import Fitted
-from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts
-from xcore.text.tfidf import FittedText
-from xcore.text.wordllama import FittedEncoder
+from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts, rows_with
+from xcore.text.family import AnyFittedText
 from xcore.training.data import Matrix
 
 TEXTS = pa.list_(pa.string())
@@ -47,7 +43,7 @@ class Batch(Component):
 
     @model_validator(mode="after")
     def _knows_the_first_feature(self) -> Self:
-        if isinstance(self.reader, LibsvmReader) and self.reader.first_index == "auto":
+        if self.reader.kind == "libsvm" and self.reader.first_index == "auto":
             raise ValueError("reader.first_index is auto, which depends on the file: say 0 or 1, as in training")
         return self
 
@@ -70,7 +66,7 @@ class Scorer:
         Columns of the rows: ``text``; ``indices`` and ``values``; or ``vector``.
     label_ids, label_names : string (n_labels,)
         Of the label numbers that the model speaks.
-    text : FittedText, FittedEncoder or None
+    text : AnyFittedText or None
         What makes features of text.
     """
 
@@ -78,7 +74,7 @@ class Scorer:
     form: Form
     label_ids: pa.ChunkedArray
     label_names: pa.ChunkedArray
-    text: FittedText | FittedEncoder | None = None
+    text: AnyFittedText | None = None
 
     def __post_init__(self) -> None:
         if len(self.label_ids) != self.fitted.n_labels:

@@ -130,6 +130,13 @@ def list_parts(column: pa.ChunkedArray) -> tuple[Int64, npt.NDArray[Any]]:
     return np.concatenate(offsets), values[0] if len(values) == 1 else np.concatenate([empty, *values])
 
 
+def rows_with(offsets: Int64, marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The rows (lists between `offsets`) in which any value is marked."""
+    before = np.concatenate([[0], np.cumsum(marked)])
+    found: npt.NDArray[np.bool_] = before[offsets[1:]] > before[offsets[:-1]]
+    return found
+
+
 def lists_of_csr(matrix: CSR) -> tuple[pa.Array, pa.Array]:
     """The column ids and the values of a CSR block (below 2^31 non-zeros) as two list columns with the same offsets."""
     offsets = pa.array(matrix.indptr.astype(np.int32))

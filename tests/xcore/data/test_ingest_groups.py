@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from xcore.data.dataset import Dataset, merge_of
 from xcore.data.source import Source
 from xcore.errors import ConfigError, InputError
-from xcore.grouping.groupers import GivenGroups
+from xcore.grouping.given import GivenGroups
 
 Run = Callable[..., tuple[Dataset, dict[str, Any]]]
 

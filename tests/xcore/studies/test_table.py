@@ -1,7 +1,8 @@
 import pytest
 
 from xcore.components import label_of
-from xcore.grouping.groupers import MixedGroups, RandomGroups
+from xcore.grouping.random import RandomGroups
+from xcore.grouping.tree import MixedGroups
 from xcore.imputation.eagle import Eagle
 from xcore.studies.table import ORACLE, Cell, cells_table, summarise
 

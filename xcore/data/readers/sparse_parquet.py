@@ -18,7 +18,7 @@ from xcore.data.readers.cells import BadCell, as_strings, as_vectors
 from xcore.data.readers.parquet import BYTES_A_ROW, table_batches
 from xcore.data.readers.sparse_rows import list_array, sort_lists
 from xcore.errors import InputError, Place
-from xcore.numeric.matrices import Int64, list_parts
+from xcore.numeric.matrices import Int64, list_parts, rows_with
 
 Marks = npt.NDArray[np.bool_]
 
@@ -99,10 +99,3 @@ class _Judge:
             return convert(batch.column(name))
         except BadCell as error:
             raise InputError(Place(self.file, field=name), error.problem, error.found, error.expected) from None
-
-
-def rows_with(offsets: Int64, marked: Marks) -> Marks:
-    """The rows (lists between `offsets`) in which any value is marked."""
-    before = np.concatenate([[0], np.cumsum(marked)])
-    found: Marks = before[offsets[1:]] > before[offsets[:-1]]
-    return found
