@@ -134,7 +134,9 @@ class FittedToy:
         return len(self.counts)
 
     def predict_topk(self, X: Matrix, k: int) -> TopK:
-        return topk_of_dense(np.tile(self.counts, (rows_for(self, X, k).shape[0], 1)), k)
+        rows = rows_for(self, X, k)
+        n = rows.shape[0] if hasattr(rows, "shape") else len(rows)
+        return topk_of_dense(np.tile(self.counts, (n, 1)), k)
 
     def save(self, directory: Path) -> None:
         about = {"kind": "toy", "n_features": self.n_features, "counts": self.counts.tolist(), "said": self.said}
@@ -192,5 +194,55 @@ def test_a_model_that_does_not_take_the_rows_is_refused_before_anything_is_made(
     class OnlyImages(Toy):
         takes: ClassVar[tuple[RowForm, ...]] = ("image",)
 
-    with pytest.raises(ConfigError, match="takes image rows, but the rows are sparse"):
+    with pytest.raises(ConfigError, match="takes image rows, but the rows are sparse or tokens or text"):
         learning(OnlyImages(), tmp_path)
+
+
+class WordOrder(Toy):
+    """A model of token sequences, or of plain texts: it learns the first word that goes with each label."""
+
+    kind: Literal["words"] = "words"
+    takes: ClassVar[tuple[RowForm, ...]] = ("tokens",)
+
+    def stages(self, form: RowForm) -> dict[str, DeclaredStage]:
+        return {"seen": DeclaredStage(SeenRows())}
+
+    def _fit(self, data: TrainingData, context: FitContext) -> FittedToy:
+        assert data.stage("seen").fitted.said["form"] == data.form
+        said = {"form": data.form, "shape": list(data.X.shape) if data.form == "tokens" else [len(data.X)]}
+        counts = np.bincount(data.Y.indices, minlength=data.n_labels).astype(np.float32)
+        return FittedToy(said["shape"][-1], counts, said, data.form)
+
+    @classmethod
+    def load(cls, directory: Path) -> FittedToy:
+        found = super().load(directory)
+        return FittedToy(found.n_features, found.counts, found.said, found.said["form"])
+
+
+class PlainText(WordOrder):
+    kind: Literal["plain"] = "plain"
+    takes: ClassVar[tuple[RowForm, ...]] = ("text",)
+
+
+class SeenRows(LabelNotes):
+    """Notes the form of its rows."""
+
+    wants: ClassVar[frozenset[Wish]] = frozenset()
+    learns_labels: ClassVar[bool] = False
+
+    def fit(self, data: TrainingData, context: FitContext) -> Notes:
+        return Notes({"form": data.form, "blocks": [len(block) for block in data.rows.blocks()]})
+
+
+@pytest.mark.parametrize("model", [WordOrder(), PlainText()])
+def test_models_of_token_sequences_and_of_plain_text_get_them_without_making_features(
+    model: Model, make: Callable[[Recipe], Artifact], tmp_path: Path
+) -> None:
+    plan = learning(model, tmp_path)
+    make(plan.evaluation)
+    found = model.load(settings.store().open(plan.model.ref).directory)
+    assert found.form == model.takes[0]
+    kinds = {recipe.kind for recipe in plan.evaluation.lineage()}
+    assert "features" not in kinds
+    assert ("vocabulary" in kinds) == (found.form == "tokens")
+    assert found.said["shape"][0] == 72
