@@ -49,8 +49,9 @@ def test_every_command_takes_its_options() -> None:
     assert given <= options
     for name in ("prefect", "worker", "deploy"):
         program, *words = SERVICES[name]["command"]
-        start = [sys.executable] if program == "python" else [sys.executable, "-m", program]
-        verbs = [word for word in words if word in ("server", "worker", "start", "-m", "flows", "deploy")]
+        module = "flows" if program == "eyrie" else program
+        start = [sys.executable, "-m", module]
+        verbs = [word for word in words if word in ("server", "worker", "start", "deploy")]
         shown = subprocess.run([*start, *verbs, "--help"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
         for option in (word for word in words if word.startswith("--")):
             assert option in shown, (name, option)

@@ -12,7 +12,13 @@ FORBIDDEN = {
     "flows": {"benchmarks", "mlflow", "numpy", "scipy", "pyarrow", "torch", "numba"},
 }
 KNOWS_PREFECT = {"tasks/execution.py"}
-KNOWS_MLFLOW = {"tasks/tracking.py", "tasks/model_registry.py", "tasks/pyfunc.py"}
+KNOWS_MLFLOW = {
+    "tasks/tracking.py",
+    "tasks/tracking_client.py",
+    "tasks/lost_runs.py",
+    "tasks/model_registry.py",
+    "tasks/pyfunc.py",
+}
 
 
 def imported_packages(text: str) -> set[str]:
