@@ -27,6 +27,7 @@ SETTINGS = {
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # the automation for lost runs counts on it
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # a summary as JSON is the only output then
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
 }
 

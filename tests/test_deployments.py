@@ -1,8 +1,8 @@
 """prefect.yaml, the presets and the server's declarations: everything that is declared can be run."""
 
-import shlex
-import subprocess
+import json
 import tomllib
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +156,39 @@ def test_a_preset_that_does_not_fit_is_refused_before_it_is_deployed(
     assert "sead: Extra inputs are not permitted" in done.stderr
 
 
-def test_prefects_own_command_says_which_one_to_use() -> None:
-    """It knows no presets: what it would make has no parameters."""
-    (step,) = yaml.safe_load((ROOT / "prefect.yaml").read_text())["build"]
-    (options,) = step.values()
-    done = subprocess.run(shlex.split(options["script"]), capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "eyrie deploy" in done.stderr
+@pytest.mark.slow
+def test_a_server_holds_what_the_file_declares_and_twice_is_as_good_as_once(
+    tmp_path: Path, prefect_server: str
+) -> None:
+    workplace = Workplace(tmp_path / "home", PREFECT_API_URL=prefect_server)
+    held = []
+    for _ in range(2):
+        done = workplace.run("deploy")
+        assert done.returncode == 0, done.stderr
+        held.append({one["name"]: one for one in ask(f"{prefect_server}/deployments/filter")})
+    first, second = held
+    assert {name: one["id"] for name, one in first.items()} == {name: one["id"] for name, one in second.items()}
+    assert set(second) == {deployment.name for deployment in DEPLOYMENTS}
+    for deployment in DEPLOYMENTS:
+        one = second[deployment.name]
+        assert one["parameters"] == deployment.run_parameters
+        assert [schedule["slug"] for schedule in one["schedules"]] == [one["slug"] for one in deployment.schedules]
+        assert one["work_queue_name"] == deployment.work_pool.work_queue_name
+    assert second["retrain-demo"]["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
+
+    words = ("--no-prompt", "deploy", "--name", "pipeline-demo")
+    done = workplace.run(*words, script=("-m", "prefect"))
+    assert done.returncode != 0, "it knows no presets: what it would make has no parameters"
+    assert "eyrie deploy" in done.stdout + done.stderr
+    (demo,) = (one for one in ask(f"{prefect_server}/deployments/filter") if one["name"] == "pipeline-demo")
+    assert demo["parameters"] == second["pipeline-demo"]["parameters"]
+
+
+def ask(url: str) -> list[dict[str, Any]]:
+    request = urllib.request.Request(url, data=b"{}", headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        found: list[dict[str, Any]] = json.load(answer)
+    return found
 
 
 def test_pins_agree_with_the_constraints() -> None:

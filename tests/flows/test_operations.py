@@ -43,7 +43,7 @@ class Terminal:
     """A shell that keeps its variables from block to block, in a work folder."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
-        self.workplace = Workplace(folder / "home", **environment)
+        self.workplace = Workplace(folder / "home", PYTHONPATH=str(ROOT), **environment)
         self._folder = folder
         self._variables = folder / "variables"
         self._variables.touch()

@@ -6,6 +6,7 @@ With the number 0 it lives, and prints the id of a run that it opened.
 import os
 import signal
 import sys
+from itertools import count
 from typing import Any
 
 from sqlalchemy import event
@@ -14,12 +15,10 @@ from sqlalchemy.engine import Engine
 from tasks.tracking import TrackedRun
 
 if __name__ == "__main__":
-    left = int(sys.argv[1])
+    statements = count(1)
 
     def die_at_the_last(*_: Any) -> None:
-        global left
-        left -= 1
-        if left == 0:
+        if next(statements) == int(sys.argv[1]):
             os.kill(os.getpid(), signal.SIGKILL)
 
     event.listen(Engine, "before_cursor_execute", die_at_the_last)

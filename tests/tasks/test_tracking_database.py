@@ -92,9 +92,8 @@ def test_a_database_that_was_killed_in_its_place_is_replaced(home: Path, moment:
 def test_a_database_that_holds_runs_is_never_replaced(home: Path) -> None:
     run = TrackedRun.open("nest", "0001", "first")
     with sqlite3.connect(home / "mlflow.db") as database:
-        database.execute("delete from alembic_version")  # as little as this makes MLflow refuse it
-    with pytest.raises(Exception, match=r"[Tt]able|schema|version"):
-        TrackedRun.open("nest", "0001", "first").end("FINISHED")
+        database.execute("delete from alembic_version")  # as an interrupted upgrade by hand may leave it
+    tracking_client()
     with sqlite3.connect(home / "mlflow.db") as database:
         assert (run.id,) in database.execute("select run_uuid from runs").fetchall()
 
@@ -155,7 +154,7 @@ print(tracking.TrackedRun.open("nest", "two-folders", "first").id)
     experiment = client.get_experiment_by_name("nest")
     assert experiment
     left = client.search_runs([experiment.experiment_id], "tags.`eyrie.id` = 'two-folders'")
-    assert {out.strip() for out, _ in opened} == {run.info.run_id for run in left}
+    assert {out.splitlines()[-1] for out, _ in opened} == {run.info.run_id for run in left}
     assert len(left) == 1
 
 
