@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import atexit
 import os
+import subprocess
 import time
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xcore.errors import EyrieError
 
 if TYPE_CHECKING:
     from prefect.server.api.server import SubprocessASGIServer
 
-PORT_WAS_TAKEN = 3  # exit code of the embedded server
 INSTEAD = "`eyrie serve` in another terminal runs a server that all commands of this work folder use"
 
 
@@ -23,10 +23,14 @@ def start_embedded_api() -> None:
     Prefect would do so by itself at the first request. It waits for its server even after that has ended, and gives
     up at the first slow answer.
     """
+    from prefect.settings import PREFECT_API_URL
+
+    if PREFECT_API_URL.value():
+        return
     from prefect.server.api.server import SubprocessASGIServer
 
     server = SubprocessASGIServer()
-    if os.environ.get("PREFECT_API_URL") or server.running:
+    if server.running:
         return
     atexit.register(server.stop)
     try:
@@ -42,12 +46,11 @@ def _wait_until_healthy(server: SubprocessASGIServer) -> None:
 
     seconds = PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
     limit = time.monotonic() + seconds
-    process = None
+    process = _start(server)
     while time.monotonic() < limit:
-        code = process.poll() if process else PORT_WAS_TAKEN
-        if code == PORT_WAS_TAKEN:
-            server.port = server.find_available_port()
-            server.server_process = process = server._run_uvicorn_command()
+        code = process.poll()
+        if code is not None and not server.is_port_available(server.port or 0):
+            process = _start(server)  # another program took the port at the last moment
         elif code is not None:
             raise EyrieError(
                 f"the embedded Prefect API ended with exit code {code}; its own messages are above. "
@@ -61,6 +64,12 @@ def _wait_until_healthy(server: SubprocessASGIServer) -> None:
         "again later, set PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS to more seconds, or use a server that runs "
         f"already: {INSTEAD}"
     )
+
+
+def _start(server: SubprocessASGIServer) -> subprocess.Popen[Any]:
+    server.port = server.find_available_port()
+    server.server_process = server._run_uvicorn_command()
+    return server.server_process
 
 
 def _answers(url: str) -> bool:

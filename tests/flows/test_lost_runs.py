@@ -90,6 +90,7 @@ asyncio.run(provide_database_interface().create_db())
 def test_prefects_database_goes_on_after_kills_in_its_creation(tmp_path: Path) -> None:
     """Each of its migrations is a transaction. So it is made in its place, unlike MLflow's."""
     workplace = Workplace(tmp_path / "home", PREFECT_HOME=str(tmp_path / "home" / "prefect"))
+    (workplace.home / "prefect").mkdir(parents=True)
     for moment in (30, 800, 3000):
         assert workplace.run(str(moment), script=("-c", KILLED_UPGRADE)).returncode < 0
         assert (workplace.home / "prefect" / "prefect.db").exists()
