@@ -20,7 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 import xcore
 from tasks import settings
 from tasks.score import ModelParts, UsedModel
-from tasks.tracking import experiment_id, tracking_client
+from tasks.tracking import experiment_id
+from tasks.tracking_client import tracking_client
 from xcore.artifacts import ArtifactRef, KeptArtifact
 from xcore.components import Component
 from xcore.data.dataset import Dataset
