@@ -13,7 +13,7 @@ from typing import Any
 from tasks.endpoints import use_services
 from xcore.errors import EyrieError
 
-FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "aggregate-study", "sampling-study", "simulate")
+FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "study", "simulate")
 
 
 def main(words: list[str] | None = None) -> int:

@@ -52,19 +52,32 @@ def _override(tree: dict[str, Any], override: str) -> None:
     path, separator, text = override.partition("=")
     if not separator or not path:
         raise ConfigError(f"--set got {override!r}, expected path=value, such as model.kind=ova")
+    try:
+        set_value(tree, path, yaml.safe_load(text))
+    except ConfigError as error:
+        raise ConfigError(f"--set {override}: {error}") from None
+
+
+def set_value(tree: dict[str, Any], path: str, value: Any) -> None:
+    """Set one parameter of a tree by its dotted path; another `kind` drops the options of the old one."""
     *parents, last = path.split(".")
     node: Any = tree
     for name in parents:
-        node = node[int(name)] if isinstance(node, list) and name.isdigit() else node.setdefault(name, {})
+        node = node[_place(node, name)] if isinstance(node, list) else node.setdefault(name, {})
         if not isinstance(node, dict | list):
-            raise ConfigError(f"--set {override}: {name} is {node!r}, expected a group of parameters")
-    value = yaml.safe_load(text)
+            raise ConfigError(f"{name} is {node!r}, expected a group of parameters")
+    if isinstance(node, list):
+        node[_place(node, last)] = value
+        return
     if last == "kind" and node.get("kind") != value:
         node.clear()  # options of another kind would not fit
-    if isinstance(node, list):
-        node[int(last)] = value
-    else:
-        node[last] = value
+    node[last] = value
+
+
+def _place(items: list[Any], name: str) -> int:
+    if not name.isdigit() or int(name) >= len(items):
+        raise ConfigError(f"{name} is no place in a list of {len(items)}, expected 0 to {len(items) - 1}")
+    return int(name)
 
 
 def _explain(error: ValidationError, preset: Path | None) -> str:

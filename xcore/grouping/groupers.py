@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numba
 import numpy as np
@@ -169,9 +169,11 @@ class Grouper(Component):
         description="list: it is known how many members of a group carry a label; set: only that at least one does.",
     )
 
+    level_name: ClassVar[str] = ""
+
     @property
     def level(self) -> float | None:
-        """Where these groups stand among those of their kind: the option that studies vary."""
+        """Where these groups stand among those of their kind: the option that studies vary, called `level_name`."""
         return None
 
     def group(self, X: CSR, Y: CSR, rng: np.random.Generator, given: pa.Table | None = None) -> Groups:
@@ -217,6 +219,7 @@ class RandomGroups(Grouper):
     """A random permutation of the rows, cut into blocks; the last may be short."""
 
     kind: Literal["random"] = "random"
+    level_name: ClassVar[str] = "rows in a group"
     size: int = Field(4, ge=1, description="Rows in a group (g).")
 
     @property
@@ -232,6 +235,7 @@ class RandomGroups(Grouper):
 class _TreeGroups(Grouper):
     """Leaves of a tree of balanced 2-means splits."""
 
+    level_name: ClassVar[str] = "depth (2^depth groups)"
     depth: int = Field(10, ge=0, le=30, description="Splits in a row (q); 2^q groups.")
     iterations: int = Field(20, ge=1, le=1000, description="Most rounds of 2-means in one split.")
 
@@ -264,6 +268,7 @@ class MixedGroups(_TreeGroups):
     """
 
     kind: Literal["mixed"] = "mixed"
+    level_name: ClassVar[str] = "heterogeneity"
     heterogeneity: float = Field(0.5, ge=0, le=1, description="0: clusters; 1: random groups (r).")
     dimensions: int = Field(256, ge=2, le=4096, description="Coordinates of the random directions.")
 
