@@ -100,26 +100,22 @@ class Eyrie:
     def __init__(self, X: Any, Y: Any, out: Path, n_trees: int, n_threads: int) -> None:
         import numba
 
-        from xcore.models.base import TrainingData
         from xcore.models.parabel import Parabel
-        from xcore.numeric.matrices import csr
+        from xcore.training.data import TrainingData
 
         numba.set_num_threads(n_threads)
-        self.as_ours = lambda m: csr(m.data, m.indices, m.indptr, m.shape[1])
-        self.data, self.model = TrainingData(self.as_ours(X), self.as_ours(Y)), Parabel(n_trees=n_trees)
+        self.data, self.model = TrainingData.of(X, Y), Parabel(n_trees=n_trees)
         self.folder = out / "model"
         self.folder.mkdir()
 
     def train(self) -> None:
-        from xcore.components import silent
-
-        self.model.fit(self.data, np.random.default_rng(0), silent).save(self.folder)
+        self.model.fit(self.data).save(self.folder)
 
     def load(self) -> None:
         self.fitted = self.model.load(self.folder)
 
     def predict(self, X: Any) -> Any:
-        return self.fitted.predict_topk(self.as_ours(X), 5).labels
+        return self.fitted.predict_topk(X, 5).labels
 
 
 class Pecos:

@@ -21,9 +21,10 @@ from xcore.grouping.groupers import ClusterGroups, Grouper, Groups, RandomGroups
 from xcore.imputation.base import Imputed, Imputer
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
-from xcore.models.base import TrainingData
 from xcore.models.parabel import Parabel
 from xcore.numeric.matrices import CSR, Float64, Int64, csr, normalise_rows
+from xcore.training.context import FitContext
+from xcore.training.data import TrainingData
 
 BENCH = "impute"
 DATA = "eurlex57k"
@@ -61,7 +62,7 @@ def _compile(X: CSR, Y: CSR) -> None:
     """Everything once on a few rows, so that no figure contains a compilation."""
     groups = _groups(RandomGroups(size=4), X, Y)
     for imputer in (Eagle(), Disaggregate()):
-        Parabel().fit(TrainingData(X, _impute(imputer, X, groups).Y), np.random.default_rng(0), silent)
+        Parabel().fit(TrainingData.of(X, _impute(imputer, X, groups).Y), FitContext(rng=np.random.default_rng(0)))
 
 
 def _groups(grouper: Grouper, X: CSR, Y: CSR) -> Groups:
@@ -197,7 +198,7 @@ def _against_training(X: CSR, Y: CSR) -> list[Row]:
     for name, grouper in cells.items():
         groups = _groups(grouper, X, Y)
         imputing, imputed = _cpu(partial(_impute, Disaggregate(), X, groups))
-        data = TrainingData(X, imputed.Y)
+        data = TrainingData.of(X, imputed.Y)
         training, _ = _cpu(partial(Parabel().fit, data, np.random.default_rng(0), silent))
         case, limit = f"disaggregate, {name}", Goal(1, at_least=False)
         rows += [

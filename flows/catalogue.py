@@ -38,8 +38,8 @@ class FlowEntry:
 
 FLOWS = {
     "ingest": FlowEntry(IngestParams, plan_ingest, ingest, preset_of=PipelineParams),
-    "train": FlowEntry(TrainParams, plan_train, train),
-    "pipeline": FlowEntry(PipelineParams, plan_pipeline, pipeline),
+    "train": FlowEntry(TrainParams, lambda params: plan_train(params).evaluation, train),
+    "pipeline": FlowEntry(PipelineParams, lambda params: plan_pipeline(params).evaluation, pipeline),
     "retrain": FlowEntry(RetrainParams, plan_retrain, retrain, has_effects=True),
     "score": FlowEntry(ScoreParams, plan_score, score, has_effects=True),
     "study": FlowEntry(StudyParams, plan_study, study),

@@ -1,27 +1,85 @@
-"""From features and labels to an evaluation: the part that pipelines and studies share."""
+"""From data to an evaluation: typed plans that pipelines and studies share."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tasks.evaluate import EvaluationOptions, evaluation_recipe
+from tasks.featurise import features_recipe, vocabulary_recipe
 from tasks.fit import model_recipe
-from tasks.fit_sampled import sampled_model_recipe
+from tasks.group import groups_recipe
+from tasks.impute import imputed_recipe
 from tasks.predict import predictions_recipe
 from xcore.artifacts import Recipe
+from xcore.data.readers.base import Form, Split
+from xcore.grouping.groupers import Grouper
+from xcore.imputation.base import Imputer
 from xcore.models.base import Model
-from xcore.models.negative_sampling import NegativeSampling
+from xcore.text.family import AnyText
+from xcore.training.data import RowForm
 
 
-def plan_model(model: Model, dataset: Recipe, features: Recipe, labels: Recipe | None, seed: int) -> Recipe:
-    """A trained model; one that trains against sampled labels has its vectors and its sampler as inputs."""
-    if isinstance(model, NegativeSampling):
-        return sampled_model_recipe(model, dataset, features, labels, seed)
-    return model_recipe(model, dataset, features, labels, seed)
+@dataclass(frozen=True)
+class DataPlan:
+    """Rows and labels to learn from.
+
+    Attributes
+    ----------
+    dataset : Recipe
+    form : str
+        Form of the rows that models see.
+    features : Recipe
+        What holds those rows: features made of text, or the dataset itself.
+    vocabulary : Recipe or None
+        What makes features of text.
+    labels : Recipe or None
+        Imputed labels; None where rows have their own.
+    """
+
+    dataset: Recipe
+    form: RowForm
+    features: Recipe
+    vocabulary: Recipe | None = None
+    labels: Recipe | None = None
+
+    def inputs(self) -> dict[str, Recipe]:
+        """As inputs of a step that learns, by role."""
+        roles = {"dataset": self.dataset, "features": self.features}
+        others = {"vocabulary": self.vocabulary, "labels": self.labels}
+        return roles | {role: recipe for role, recipe in others.items() if recipe is not None}
 
 
-def plan_evaluation(
-    model: Model, dataset: Recipe, features: Recipe, labels: Recipe | None, options: EvaluationOptions, seed: int
-) -> Recipe:
-    """A model, trained on the labels or else on the dataset's own, and measured."""
-    trained = plan_model(model, dataset, features, labels, seed)
-    predictions = predictions_recipe(trained, features, options.split, max(options.ks))
-    return evaluation_recipe(predictions, dataset, options, seed)
+@dataclass(frozen=True)
+class LearningPlan:
+    """A model, what it says of a split, and how good that is."""
+
+    data: DataPlan
+    model: Recipe
+    predictions: Recipe
+    evaluation: Recipe
+
+    def predictions_of(self, split: Split, k: int) -> Recipe:
+        """What the model says of another split, or to another rank."""
+        return predictions_recipe(self.model, self.data.features, split, k)
+
+
+def plan_data(dataset: Recipe, form: Form, text: AnyText) -> DataPlan:
+    """The rows of a dataset as features: made from its texts, or as they came."""
+    if form != "text":
+        return DataPlan(dataset, form, dataset)
+    vocabulary = vocabulary_recipe(dataset, text)
+    return DataPlan(dataset, text.makes, features_recipe(dataset, vocabulary, text), vocabulary)
+
+
+def plan_imputation(data: DataPlan, grouper: Grouper, imputer: Imputer, seed: int) -> DataPlan:
+    """The same rows with labels imputed from groups."""
+    groups = groups_recipe(grouper, data.dataset, data.features, seed)
+    labels = imputed_recipe(imputer, groups, data.dataset, data.features, seed)
+    return DataPlan(data.dataset, data.form, data.features, data.vocabulary, labels)
+
+
+def plan_learning(model: Model, data: DataPlan, options: EvaluationOptions, seed: int) -> LearningPlan:
+    """A model, trained on the imputed labels or else on the dataset's own, and measured."""
+    trained = model_recipe(model, data.form, data.inputs(), seed)
+    predictions = predictions_recipe(trained, data.features, options.split, max(options.ks))
+    return LearningPlan(data, trained, predictions, evaluation_recipe(predictions, data.dataset, options, seed))

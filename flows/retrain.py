@@ -11,10 +11,10 @@ from pydantic import Field
 
 from flows.params import PipelineParams
 from flows.pipeline import plan_pipeline
+from flows.plans import LearningPlan
 from tasks import settings
 from tasks.execution import add_to_result, make_result
 from tasks.model_registry import apply_decision, champion_parts, mark_challenger, parts_of, register
-from tasks.predict import predictions_recipe
 from tasks.promote import comparison_markdown, comparison_recipe, read_comparison
 from xcore.artifacts import ArtifactRef, Recipe
 from xcore.inference.promotion import Promotion
@@ -28,20 +28,17 @@ class RetrainParams(PipelineParams):
 
 def plan_retrain(params: RetrainParams) -> Recipe:
     """The comparison of the model to train with the champion there is now; the evaluation where they are the same."""
-    evaluation = plan_pipeline(params)
-    return _plan_comparison(evaluation, params) or evaluation
+    plan = plan_pipeline(params)
+    return _plan_comparison(plan, params) or plan.evaluation
 
 
-def _plan_comparison(evaluation: Recipe, params: RetrainParams) -> Recipe | None:
+def _plan_comparison(plan: LearningPlan, params: RetrainParams) -> Recipe | None:
     """None where the model is the champion itself."""
-    ranked, dataset = evaluation.inputs["predictions"], evaluation.inputs["dataset"]
-    model = ranked.inputs["model"]
     champion, problem = champion_parts(params.name)
-    if champion and champion.model.id == model.id:
+    if champion and champion.model.id == plan.model.id:
         return None
-    k = max(params.promotion.k, *params.evaluation.ks)
-    predictions = predictions_recipe(model, ranked.inputs["features"], params.promotion.split, k)
-    return comparison_recipe(predictions, dataset, champion, problem, params.promotion, params.seed)
+    predictions = plan.predictions_of(params.promotion.split, max(params.promotion.k, *params.evaluation.ks))
+    return comparison_recipe(predictions, plan.data.dataset, champion, problem, params.promotion, params.seed)
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
@@ -55,18 +52,17 @@ def register_and_decide(name: str, model: ArtifactRef, run_id: str, decision: st
 @flow(name="retrain", flow_run_name="{params.run_name}")
 def retrain(params: RetrainParams) -> dict[str, Any]:
     """Ingest what changed, train, compare with the champion on the same held-out rows, promote if it is better."""
-    evaluation = plan_pipeline(params)
-    summary = make_result(evaluation, "retrain", params)
-    comparison = _plan_comparison(evaluation, params)
+    plan = plan_pipeline(params)
+    summary = make_result(plan.evaluation, "retrain", params)
+    comparison = _plan_comparison(plan, params)
     facts: dict[str, Any] = {"decision": "keep", "reason": "it is the champion already"}
     rows: list[dict[str, Any]] = []
     unchanged = summary["nothing_changed"]
     if comparison:
-        unchanged = add_to_result(comparison, evaluation, params) and unchanged
+        unchanged = add_to_result(comparison, plan.evaluation, params) and unchanged
         facts, rows = read_comparison(settings.store().open(comparison.ref).directory)
     create_markdown_artifact(comparison_markdown(facts, rows), key="promotion", description=facts["reason"])
-    model = evaluation.inputs["predictions"].inputs["model"].ref
-    done = register_and_decide(params.name, model, summary["mlflow_run"], facts["decision"], facts["reason"])
+    done = register_and_decide(params.name, plan.model.ref, summary["mlflow_run"], facts["decision"], facts["reason"])
     became = "is now the champion" if done["promoted"] else f"was not promoted; the champion is {done['champion']}"
     says = f"Version {done['version']} of {params.name} {became}: {done['reason']}"
     return summary | {

@@ -9,7 +9,7 @@ from typing import Any
 from prefect import flow
 
 from flows.factors import Factors, Values, combinations, params_with, place_of, value_at
-from flows.params import PipelineParams, SimulateParams
+from flows.params import SimulateParams
 from flows.pipeline import plan_pipeline
 from flows.study_params import StudyParams, Tuning
 from tasks.curves import curve_recipe
@@ -73,20 +73,16 @@ def _plan_result(params: StudyParams, values: Values, grid: Factors, seed: int) 
     """What `pipeline` makes with these parameters, or the learning curve of its model."""
     cell = params_with(params, values, "factors", seed)
     if params.curve is None:
-        return plan_pipeline(cell)
+        return plan_pipeline(cell).evaluation
     candidates = [params_with(cell, settings, "tuning.grids") for settings in combinations(grid)]
     models = [candidate.model for candidate in candidates if isinstance(candidate.model, NegativeSampling)]
-    inputs = [_model_of(candidate).inputs for candidate in candidates]
+    inputs = [plan_pipeline(candidate).model.inputs for candidate in candidates]
     if any(_ids(other) != _ids(inputs[0]) for other in inputs):
         raise ConfigError(
             f"tuning.grids: {', '.join(grid)} change the embedding or the sampler, which all candidates share: "
             "set such an option in the study's model, or make it a factor"
         )
     return curve_recipe(models, inputs[0], params.curve, params.tuning or Tuning(), seed)
-
-
-def _model_of(params: PipelineParams) -> Recipe:
-    return next(step for step in plan_pipeline(params).lineage() if step.kind == "model")
 
 
 def _ids(recipes: Mapping[str, Recipe]) -> dict[str, str]:

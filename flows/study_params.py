@@ -13,9 +13,9 @@ from tasks.curves import Measuring
 from xcore.data.readers.base import Split
 from xcore.errors import ConfigError
 from xcore.models.negative_sampling import NegativeSampling
-from xcore.models.negative_sampling.parts import Points
 from xcore.studies.design import Level, Plot
 from xcore.studies.table import chosen_metrics
+from xcore.training.context import CurvePoints
 from xcore.views.evaluation import METRICS, THIRDS
 
 CURVE_METRICS = (
@@ -36,7 +36,7 @@ class Tuning(Measuring):
     epochs: int = Field(2, ge=1, description="Passes over the positives in each trial.")
     split: Split = Field("dev", description="Split whose rows choose; never test, nor the split of the curves.")
     rows: int = Field(2000, ge=1, description="Rows measured, at most: drawn at random.")
-    points: Points = Field("last", description="When a trial is measured; only its last point counts.")
+    points: CurvePoints = Field("last", description="When a trial is measured; only its last point counts.")
     grids: dict[str, dict[str, tuple[Any, ...]]] = Field(
         {},
         description="For the cells with a level, named by its label: options of the model to try, each with its "

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from tasks.fit_sampled import open_parts
-from tasks.training_labels import training_labels
+from tasks.featurise import open_features
+from tasks.training_data import open_rows, open_training_data
 from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.dataset import Dataset
-from xcore.data.features import Features
 from xcore.data.readers.base import Split
-from xcore.models.base import TrainingData
-from xcore.models.negative_sampling import NegativeSampling, Watched
-from xcore.models.negative_sampling.parts import Points
+from xcore.models.base import choose_form
+from xcore.models.negative_sampling import NegativeSampling
 from xcore.studies.curves import CurveRecorder, best_of, without_unused_tree
+from xcore.training.context import CurvePoints, FitContext
+from xcore.training.data import LabelledRows, RowForm, RowsInMemory
 
 
 class Measuring(Component):
@@ -29,7 +30,7 @@ class Measuring(Component):
     epochs: int = Field(10, ge=1, description="Passes over the positives.")
     split: Split = Field("test", description="Split whose rows are measured.")
     rows: int = Field(5000, ge=1, description="Rows measured, at most: drawn at random.")
-    points: Points = Field(
+    points: CurvePoints = Field(
         "early", description="last: after the last epoch; epochs: after each; early: also within the first."
     )
 
@@ -48,21 +49,25 @@ def measure_curve(context: BuildContext) -> Mapping[str, Any]:
     chosen = context.inputs.get("choice")
     place = json.loads((chosen.directory / "choice.json").read_text())["chosen"] if chosen else 0
     model = options.candidates[place].model_copy(update={"epochs": options.epochs})
-    vectors, dataset = Features(context.inputs["embedding"].directory), Dataset(context.inputs["dataset"].directory)
-    data, parts = TrainingData(vectors.vectors("train"), training_labels(context)), open_parts(context.inputs)
-    watched = _watched(vectors, dataset, options)
+    form = choose_form(type(model), open_features(context.inputs["features"]).form)
+    stages = {role: declared.options for role, declared in model.stages(form).items()}
+    data = open_training_data(context.inputs, form, stages=stages)
+    measured = _measured_rows(context, form, options)
     curve = CurveRecorder(context.report, model.epochs)
-    model.fit(data, context.rng, curve, parts=parts, watched=watched)
+    model.fit(replace(data, dev=measured), FitContext(rng=context.rng, report=curve, curve=options.points))
+    sampler_seconds = sum(data.stages[role].cpu_seconds for role in ("projection", "tree") if role in data.stages)
     pq.write_table(curve.table(), context.directory / "curve.parquet")
     (context.directory / "model.json").write_text(json.dumps(model.options(), indent=1, sort_keys=True))
-    return {"rows": len(watched.X), "seconds": curve.seconds, "sampler_seconds": parts.cpu_seconds}
+    return {"rows": measured.Y.shape[0], "seconds": curve.seconds, "sampler_seconds": sampler_seconds}
 
 
-def _watched(vectors: Features, dataset: Dataset, options: CurveOptions) -> Watched:
+def _measured_rows(context: BuildContext, form: RowForm, options: CurveOptions) -> LabelledRows:
     """The same rows for all curves of a split."""
+    dataset = Dataset(context.inputs["dataset"].directory)
     rows = np.random.default_rng(0).permutation(dataset.n_rows(options.split))[: options.rows]
     rows.sort()
-    return Watched(vectors.vectors(options.split)[rows], dataset.Y(options.split)[rows], options.points)
+    X = open_rows(context.inputs, options.split, form).whole()[rows]
+    return LabelledRows(RowsInMemory(X, form), dataset.Y(options.split)[rows])
 
 
 class ChoiceOptions(Component):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
@@ -241,15 +242,12 @@ def _step_runs(result: Recipe, run: TrackedRun | None) -> list[StepRun]:
     """All steps of a result, inputs first, with names and keys that no two of them share."""
     lineage, stop = list(result.lineage()), Event()
     names = step_names(lineage)
-    builds = [recipe.build.__name__ for recipe in lineage]
-    keys = [
-        build if builds.count(build) == 1 else f"{build}-{names[recipe.id]}"
-        for build, recipe in zip(builds, lineage, strict=True)
-    ]
-    return [
-        StepRun(recipe, names[recipe.id], report_slug(key), run, stop)
-        for recipe, key in zip(lineage, keys, strict=True)
-    ]
+    titles = Counter(recipe.name for recipe in lineage)
+    steps = []
+    for recipe in lineage:
+        key = recipe.name if titles[recipe.name] == 1 else f"{recipe.name} {names[recipe.id]}"
+        steps.append(StepRun(recipe, names[recipe.id], report_slug(key), run, stop))
+    return steps
 
 
 def _run_steps(result: Recipe, run: TrackedRun | None, finished: Finished, at_once: int) -> None:
@@ -293,7 +291,7 @@ def _run_task(step: StepRun) -> bool:
 
 
 def _task_of(recipe: Recipe) -> Any:
-    name = recipe.build.__name__
+    name = recipe.name.replace(" ", "_")
     return make_artifact.with_options(name=name, task_run_name=f"{name}-{recipe.id}")
 
 

@@ -33,11 +33,13 @@ def featurise_text(context: BuildContext) -> Mapping[str, Any]:
     return {"features": fitted.n_features, "rows": writer.rows, "non_zeros": writer.non_zeros}
 
 
-def features_recipe(dataset: Recipe, form: str, text: AnyText) -> Recipe:
-    """Features of a dataset: made from its texts, or the dataset itself where it came with features (see `form`)."""
-    if form != "text":
-        return dataset
-    vocabulary = Recipe("vocabulary", fit_vocabulary, text, {"dataset": dataset})
+def vocabulary_recipe(dataset: Recipe, text: AnyText) -> Recipe:
+    """What makes features of a dataset's texts."""
+    return Recipe("vocabulary", fit_vocabulary, text, {"dataset": dataset})
+
+
+def features_recipe(dataset: Recipe, vocabulary: Recipe, text: AnyText) -> Recipe:
+    """Features of a dataset's texts."""
     return Recipe("features", featurise_text, text, {"dataset": dataset, "vocabulary": vocabulary})
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow.parquet as pq
 from pydantic import Field, SerializeAsAny
 
-from tasks.featurise import open_features
+from tasks.training_data import open_rows
 from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.readers.base import Split
 from xcore.models.base import Fitted, Model, Shortlisting
-from xcore.numeric.matrices import CSR
+from xcore.training.data import Matrix
 
 RECALL_ROWS = 1000
 
@@ -30,14 +30,14 @@ class Prediction(Component):
 def predict_labels(context: BuildContext) -> Mapping[str, Any]:
     """The k best labels of every row."""
     options: Prediction = context.options
-    X = open_features(context.inputs["features"]).X(options.split)
     fitted = options.model.load(context.inputs["model"].directory)
+    X = open_rows(context.inputs, options.split, fitted.form).whole()
     top = fitted.predict_topk(X, options.k)
     pq.write_table(top.to_table(), context.directory / "predictions.parquet", compression="zstd")
     return {"rows": len(top), "k": options.k, **_recall(fitted, X, options.k)}
 
 
-def _recall(fitted: Fitted, X: CSR, k: int) -> dict[str, float]:
+def _recall(fitted: Fitted, X: Matrix, k: int) -> dict[str, float]:
     """How many of the exact best labels a model finds that does not score all of them, on rows at even distances."""
     if not isinstance(fitted, Shortlisting):
         return {}

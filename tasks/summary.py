@@ -36,7 +36,8 @@ def summary_of(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> d
 
 def _cost(manifest: Manifest, name: str, cached: bool) -> dict[str, Any]:
     return {
-        "step": manifest.component if name == manifest.kind else f"{manifest.component} ({name})",
+        "step": manifest.component,
+        "name": name,
         "artifact": str(manifest.ref),
         "cached": cached,
         "seconds": round(manifest.seconds, 3),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from flows.plans import plan_data
 from tasks import settings
-from tasks.featurise import features_recipe
 from tasks.fit import model_recipe
 from tasks.ingest import dataset_recipe
 from xcore.artifacts import Recipe
@@ -63,9 +63,8 @@ def source_of(form: Form, folder: Path) -> Source:
 
 def made_model(model: Model, form: Form, folder: Path) -> Recipe:
     """A model that is in the store, trained on a small source."""
-    dataset = dataset_recipe(source_of(form, folder), 0)
-    features = features_recipe(dataset, form, Tfidf())
-    recipe = model_recipe(model, dataset, features, None, 0)
+    data = plan_data(dataset_recipe(source_of(form, folder), 0), form, Tfidf())
+    recipe = model_recipe(model, data.form, data.inputs(), 0)
     for step in recipe.lineage():
         settings.store().make(step)
     return recipe

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numba
@@ -13,10 +14,13 @@ import scipy.sparse as sp
 import threadpoolctl
 from pydantic import TypeAdapter, ValidationError
 
-from xcore.components import silent
-from xcore.models.base import Fitted, Model, TrainingData
+from xcore.errors import ConfigError
+from xcore.models.base import Fitted, Model
 from xcore.models.family import MODEL_KINDS, AnyModel
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
+from xcore.training import checkpoints
+from xcore.training.context import FitContext
+from xcore.training.data import TrainingData
 
 N_FEATURES, N_LABELS = 60, 12
 UNSEEN_LABEL = N_LABELS - 1
@@ -31,7 +35,7 @@ def planted(n: int = 240, seed: int = 0) -> TrainingData:
         X[row, rng.choice(N_FEATURES, 4, replace=False)] = 0.3
         for label in own:
             X[row, 4 * label : 4 * label + 4] = rng.uniform(0.5, 1.5, 4)
-    return TrainingData(sparse(X), lists(labels))
+    return TrainingData.of(sparse(X), lists(labels))
 
 
 def sparse(X: np.ndarray) -> CSR:
@@ -49,7 +53,7 @@ def empty_rows(n: int) -> CSR:
 
 
 def fitted(model: Model, data: TrainingData | None = None) -> Fitted:
-    return model.fit(data or planted(), np.random.default_rng(7), silent)
+    return model.fit(data or planted(), FitContext(rng=np.random.default_rng(7)))
 
 
 def saved_bytes(model: Fitted, directory: Path) -> dict[str, str]:
@@ -61,6 +65,19 @@ def saved_bytes(model: Fitted, directory: Path) -> dict[str, str]:
 
 def same(a: TopK, b: TopK) -> bool:
     return np.array_equal(a.labels, b.labels) and np.array_equal(a.scores, b.scores)
+
+
+@contextmanager
+def torch_threads(n_threads: int) -> Iterator[None]:
+    """Hold the threads of torch as well, if any model has loaded it."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.fixture(params=sorted(MODEL_KINDS))
@@ -174,7 +191,7 @@ def test_one_thread_and_two_write_the_same_bytes_and_predict_the_same(determinis
     try:
         for n_threads in (1, 2):
             numba.set_num_threads(n_threads)
-            with threadpoolctl.threadpool_limits(n_threads):
+            with threadpoolctl.threadpool_limits(n_threads), torch_threads(n_threads):
                 result = fitted(deterministic, rows)
                 rankings.append(result.predict_topk(rows.X, 3))
             written.append(saved_bytes(result, tmp_path / str(n_threads)))
@@ -218,7 +235,7 @@ def test_rows_without_features_or_labels_do_not_break_training(model: Model) -> 
     data = planted()
     X = sp.vstack([data.X, empty_rows(5), data.X[:5]]).tocsr()
     Y = sp.vstack([data.Y, data.Y[:5], sp.csr_array((5, N_LABELS), dtype=np.float32)]).tocsr()
-    bent = TrainingData(csr(X.data, X.indices, X.indptr, N_FEATURES), csr(Y.data, Y.indices, Y.indptr, N_LABELS))
+    bent = TrainingData.of(csr(X.data, X.indices, X.indptr, N_FEATURES), csr(Y.data, Y.indices, Y.indptr, N_LABELS))
     held_out = planted(60, seed=8)
     top = fitted(model, bent).predict_topk(held_out.X, 1)
     assert (held_out.Y.toarray()[np.arange(60), top.labels[:, 0]] > 0).mean() >= 0.95
@@ -236,7 +253,7 @@ def test_weights_of_positives_are_accepted_and_matter(model: Model) -> None:
         dense = data.Y.toarray()
         dense[on, trusted], dense[on, doubted] = 1.0, 0.2
         Y = sp.csr_array(dense)
-        weighted = TrainingData(data.X, csr(Y.data, Y.indices, Y.indptr, N_LABELS))
+        weighted = TrainingData.of(data.X, csr(Y.data, Y.indices, Y.indptr, N_LABELS))
         top = fitted(model, weighted).predict_topk(data.X[on], N_LABELS)
         place = {label: np.argmax(top.labels == label, axis=1) for label in (trusted, doubted)}
         assert (place[trusted] < place[doubted]).mean() >= 0.9
@@ -248,8 +265,103 @@ def test_progress_is_reported_monotone_and_ends_complete(model: Model) -> None:
     def report(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
         steps.append((step, total))
 
-    model.fit(planted(), np.random.default_rng(0), report)
+    model.fit(planted(), FitContext(rng=np.random.default_rng(0), report=report))
     assert steps
     assert [step for step, _ in steps] == sorted(step for step, _ in steps)
     assert len({total for _, total in steps}) == 1
     assert steps[-1][0] == steps[-1][1]
+
+
+class Killed(Exception):
+    """Stands for a signal: nothing after it is run."""
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_killed_fit_resumes_to_the_same_bytes(
+    deterministic: Model, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_SHARE", np.inf)
+    data, first_steps, scratch = many_pieces(), list[float](), tmp_path / "scratch"
+
+    def killing(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+        if step >= share * total:
+            raise Killed
+
+    def noting(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+        first_steps.append(step / total)
+
+    rng = np.random.default_rng
+    with pytest.raises(Killed):
+        deterministic.fit(data, FitContext(rng=rng(7), report=killing, scratch=scratch))
+    assert list(scratch.iterdir()), "something was kept"
+    written = {path.name: path.read_bytes() for path in scratch.iterdir()}
+    resumed = deterministic.fit(data, FitContext(rng=rng(7), report=noting, scratch=scratch))
+    whole = deterministic.fit(data, FitContext(rng=rng(7)))
+    assert saved_bytes(resumed, tmp_path / "resumed") == saved_bytes(whole, tmp_path / "whole")
+    assert all((scratch / name).read_bytes() == was for name, was in written.items() if "-" in name)
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "changed"])
+def test_a_damaged_checkpoint_is_not_used(
+    deterministic: Model, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_SHARE", np.inf)
+    data, scratch = many_pieces(), tmp_path / "scratch"
+    whole = deterministic.fit(data, FitContext(rng=np.random.default_rng(7), scratch=scratch))
+    assert list(scratch.iterdir())
+    for path in scratch.iterdir():
+        kept = path.read_bytes()
+        middle = len(kept) // 2
+        changed = kept[:middle] + bytes(255 - byte for byte in kept[middle : middle + 200]) + kept[middle + 200 :]
+        path.write_bytes({"cut": kept[:middle], "emptied": b"", "changed": changed}[damage])
+    again = deterministic.fit(data, FitContext(rng=np.random.default_rng(7), scratch=scratch))
+    assert "damaged" in caplog.text
+    assert saved_bytes(again, tmp_path / "again") == saved_bytes(whole, tmp_path / "whole")
+
+
+def many_pieces() -> TrainingData:
+    """The planted rows with forty times the labels, so that every model has many pieces of work."""
+    data, copies = planted(), 40
+    Y = sp.hstack([data.Y] * copies).tocsr()
+    return TrainingData.of(data.X, Y)
+
+
+def test_a_matrix_of_any_format_is_learnt_from_alike(deterministic: Model, tmp_path: Path) -> None:
+    data = planted()
+    square = data.X[:N_FEATURES], data.Y[:N_FEATURES]
+    given = fitted(deterministic, TrainingData.of(*square))
+    others = (sp.csc_array(square[0]), sp.coo_array(square[1])), (sp.csc_matrix(square[0]), square[1].toarray())
+    for number, (X, Y) in enumerate(others):
+        found = fitted(deterministic, TrainingData.of(X, Y))
+        assert saved_bytes(found, tmp_path / f"{number}") == saved_bytes(given, tmp_path / f"given{number}")
+        assert same(found.predict_topk(X, 3), given.predict_topk(square[0], 3))
+
+
+def test_features_that_are_not_finite_are_refused_in_training_and_in_prediction(ready: Fitted) -> None:
+    rows = planted(5, seed=1).X.copy()
+    rows.data[3] = np.nan
+    with pytest.raises(ConfigError, match="NaN or infinite"):
+        TrainingData.of(rows, planted(5).Y)
+    with pytest.raises(ConfigError, match="NaN or infinite"):
+        ready.predict_topk(rows, 3)
+
+
+def test_rows_that_do_not_fit_and_a_rank_of_zero_are_refused(ready: Fitted) -> None:
+    with pytest.raises(ConfigError, match=f"trained on {N_FEATURES} features, got rows with 3"):
+        ready.predict_topk(sp.csr_array((2, 3), dtype=np.float32), 3)
+    with pytest.raises(ConfigError, match="k must be at least 1, got 0"):
+        ready.predict_topk(planted(3).X, 0)
+
+
+def test_vectors_are_learnt_from_where_a_model_takes_them(model: Model) -> None:
+    data, held_out = planted(), planted(60, seed=8)
+    top = fitted(model, TrainingData.of(data.X.toarray(), data.Y)).predict_topk(held_out.X.toarray(), 1)
+    assert (held_out.Y.toarray()[np.arange(60), top.labels[:, 0]] > 0).mean() >= 0.9
+
+
+def test_rows_of_a_form_that_no_model_takes_are_refused(model: Model) -> None:
+    if "text" not in model.takes:
+        with pytest.raises(ConfigError, match="rows are text"):
+            model.fit(TrainingData.of(["a text", "another"], np.eye(2)))

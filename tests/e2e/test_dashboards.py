@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e")]
 SMALL = {"kind": "generated", "n_train": 800, "n_test": 200, "n_labels": 40, "group_size": 4}
 TALL = WINDOW | {"height": 3000}
 STEPS = (
-    *("ingest-dataset", "embed-rows", "group-rows", "impute-labels", "project-vectors", "fit-sampler"),
-    *("fit-sampled-model", "predict-labels", "evaluate-predictions"),
+    *("ingest-dataset", "fit-embedding", "group-rows", "impute-labels", "fit-projection", "fit-tree"),
+    *("fit-model", "predict-labels", "evaluate-predictions"),
 )
 SECONDS_BEFORE_RELOAD, RELOADS = 40, 3
 Run = dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 
 from flows.__main__ import main
 from xcore.artifacts import Manifest, Store, store
-from xcore.models.negative_sampling import sgd
+from xcore.training import checkpoints
 
 
 def die() -> None:
@@ -37,16 +37,16 @@ def kill_in(step: str, moment: str) -> None:
 
 def kill_after_checkpoint(number: int) -> None:
     """A checkpoint is written after every step, until the `number`-th."""
-    sgd.CHECKPOINT_SECONDS, sgd.CHECKPOINT_SHARE = 0.0, float("inf")
-    save, saved = sgd.State.save, list[int]()
+    checkpoints.CHECKPOINT_SECONDS, checkpoints.CHECKPOINT_SHARE = 0.0, float("inf")
+    write, written = checkpoints.Checkpoints.write, list[str]()
 
-    def save_or_die(self: sgd.State, path: Path, name: str) -> None:
-        save(self, path, name)
-        saved.append(self.step)
-        if len(saved) == number:
+    def write_or_die(self: checkpoints.Checkpoints, arrays: checkpoints.Arrays, name: str = "state") -> None:
+        write(self, arrays, name)
+        written.append(name)
+        if len(written) == number:
             die()
 
-    sgd.State.save = save_or_die
+    checkpoints.Checkpoints.write = write_or_die
 
 
 if __name__ == "__main__":

@@ -18,7 +18,12 @@ from xcore.errors import ConfigError
 PRESET = """
 name: small-curves
 data: {reader: {kind: generated, group_size: 1, noise: 0.4}, holdout: {dev: 0.2}}
-model: {kind: negative-sampling, labels: first, held_out_share: 0, dimensions: 32, tree_dimensions: 4}
+model:
+  kind: negative-sampling
+  labels: first
+  held_out_share: 0
+  embedding: {kind: pca, dimensions: 32}
+  tree_dimensions: 4
 factors: {model.method: [adversarial, uniform, softmax]}
 compare_with: {model.method: adversarial}
 plot: curves
@@ -56,7 +61,7 @@ def test_settings_are_tuned_on_dev_and_every_method_has_a_curve_and_a_child_run(
     assert rows["adversarial"]["times_sooner"] == 1
     assert rows["adversarial"]["sampler_seconds"] > 0 == rows["uniform"]["sampler_seconds"]
     kinds = [step["artifact"].split("/")[0] for step in summary["steps"]]
-    assert (kinds.count("tree"), kinds.count("embedding"), kinds.count("choice")) == (1, 1, 2)
+    assert (kinds.count("sampler"), kinds.count("embedding"), kinds.count("choice")) == (1, 2, 2)
     assert kinds.count("curve") == (4 + 2) + 3  # softmax has nothing to choose from
 
     curves = pq.read_table(store / summary["result"] / "curves.parquet").to_pandas()

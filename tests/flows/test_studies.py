@@ -80,7 +80,7 @@ def test_a_cell_is_what_the_pipeline_makes_and_is_not_made_again() -> None:
         StudyParams.model_validate(BASE | {"factors": {"model": [{"kind": "ova"}, {"kind": "parabel"}]}, "seeds": [3]})
     )
     alone = plan_pipeline(PipelineParams.model_validate(BASE | {"model": {"kind": "parabel"}, "seed": 3}))
-    assert study.inputs["cell-0001"].id == alone.id
+    assert study.inputs["cell-0001"].id == alone.evaluation.id
 
 
 def test_seeds_share_the_dataset_unless_rows_are_held_out_at_random() -> None:

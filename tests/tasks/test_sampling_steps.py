@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from flows.plans import plan_evaluation, plan_model
+from flows.plans import LearningPlan, plan_data, plan_learning
 from tasks import settings
 from tasks.evaluate import EvaluationOptions
 from tasks.ingest import dataset_recipe
@@ -19,14 +19,18 @@ from xcore.data.readers.generated import GeneratedReader
 from xcore.data.source import Source
 from xcore.embedding.pca import Pca
 from xcore.errors import ConfigError
-from xcore.models.base import TrainingData
-from xcore.models.negative_sampling import LabelSampler, NegativeSampling, Parts
+from xcore.models.negative_sampling import LabelSampler, NegativeSampling
 from xcore.models.negative_sampling.pairs import Positives
 from xcore.numeric.matrices import csr
-from xcore.sampling.sampler import load_tree
+from xcore.text.tfidf import Tfidf
+from xcore.training.context import FitContext
+from xcore.training.data import TrainingData
+from xcore.training.stages import prepare
 
 READER = GeneratedReader(n_train=400, n_test=100, n_labels=40, n_features=300, noise=0.3, group_size=1)
-MODEL = NegativeSampling(dimensions=32, tree_dimensions=4, epochs=5, learning_rate=0.1, held_out_share=0.1)
+MODEL = NegativeSampling(
+    embedding=Pca(dimensions=32), tree_dimensions=4, epochs=5, learning_rate=0.1, held_out_share=0.1
+)
 
 
 @pytest.fixture
@@ -44,7 +48,12 @@ def dataset() -> Recipe:
 
 
 def planned(**changed: object) -> Recipe:
-    return plan_model(MODEL.model_copy(update=changed), dataset(), dataset(), None, 0)
+    return learning(MODEL.model_copy(update=changed)).model
+
+
+def learning(model: NegativeSampling) -> LearningPlan:
+    data = plan_data(dataset(), "sparse", Tfidf())
+    return plan_learning(model, data, EvaluationOptions(n_bootstrap=0), 0)
 
 
 def test_dense_rows_are_written_and_read_whole_or_in_blocks(tmp_path: Path) -> None:
@@ -94,24 +103,26 @@ def test_the_steps_make_what_a_fit_in_memory_makes(make: Callable[[Recipe], Arti
     assert np.array_equal(model.embedding.transform(data.X("test")), embedding.vectors("test"))
     covariance = np.cov(embedding.vectors("train").T)
     assert np.allclose(covariance, np.eye(32), atol=1e-3)
-    alone = Pca(dimensions=32).fit([X], np.random.default_rng(1))
+    alone = Pca(dimensions=32).fit_blocks([X], np.random.default_rng(1))
     assert np.allclose(np.abs(alone.transform(X)), np.abs(embedding.vectors("train")), atol=1e-2)
-    tree = load_tree(settings.store().open(recipe.inputs["tree"].ref).directory, "tree")
+    tree = LabelSampler.load(settings.store().open(recipe.inputs["tree"].ref).directory)
     Z = model.projection.transform(embedding.vectors("train"))
-    again = LabelSampler(labels="all", held_out_share=0.1).fit(Z, data.Y("train"))
+    assert np.array_equal(
+        Z, Features(settings.store().open(recipe.inputs["projection"].ref).directory).vectors("train")
+    )
+    again = LabelSampler(labels="all", held_out_share=0.1).fit(TrainingData.of(Z, data.Y("train")), FitContext())
     assert np.array_equal(tree.log_prob_all(Z[:50]), again.log_prob_all(Z[:50]))
 
 
 def test_planted_labels_are_found_and_the_recall_of_a_shortlist_is_in_the_manifest(
     make: Callable[[Recipe], Artifact],
 ) -> None:
-    options = EvaluationOptions(n_bootstrap=0)
     recalls = {}
     for width in (0, 5, 40):
         model = MODEL.model_copy(update={"shortlist": width})
-        evaluation = plan_evaluation(model, dataset(), dataset(), None, options, 0)
-        metrics = json.loads((make(evaluation).directory / "metrics.json").read_text())["metrics"]
-        predictions = settings.store().manifest(evaluation.inputs["predictions"].ref)
+        plan = learning(model)
+        metrics = json.loads((make(plan.evaluation).directory / "metrics.json").read_text())["metrics"]
+        predictions = settings.store().manifest(plan.predictions.ref)
         recalls[width] = predictions.counts.get("shortlist_recall")
         if width != 5:
             assert metrics["precision_at_1"] > 0.9
@@ -124,13 +135,9 @@ def test_a_tree_of_other_labels_is_refused() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 4)).astype(np.float32)
     Y = csr(np.ones(30), rng.integers(0, 5, 30), np.arange(31), 5)
-    projection = Pca(dimensions=2).fit([X], rng)
-    few = LabelSampler(held_out_share=0.0).fit(projection.transform(X[:3]), Y[:3])
-    parts = Parts(None, projection, few)
+    few = prepare(MODEL, TrainingData.of(X[:3], Y[:3]), FitContext()).stage("tree")
     with pytest.raises(ConfigError, match=r"needs a tree of the 5 labels that it trains on, got one of \d labels"):
-        MODEL.fit(TrainingData(X, Y), rng, lambda *_: None, parts=parts)
-    with pytest.raises(ConfigError, match="got none"):
-        MODEL.fit(TrainingData(X, Y), rng, lambda *_: None, parts=Parts(None, projection))
+        MODEL.fit(TrainingData.of(X, Y).with_stage("tree", few))
 
 
 def test_held_out_rows_are_the_same_for_a_sampler_and_its_models() -> None:

@@ -56,6 +56,8 @@ class Recipe:
     sources : paths
         Files from outside, named by their content; a path among the options does not enter the id.
     seed : int
+    title : str
+        What people call the step, where the build function's name does not tell; it does not enter the id.
     """
 
     kind: str
@@ -64,11 +66,12 @@ class Recipe:
     inputs: Mapping[str, Recipe] = field(default_factory=dict)
     sources: tuple[Path, ...] = ()
     seed: int = 0
+    title: str = ""
 
     @property
     def name(self) -> str:
-        """What people call the step: the build function's name in words."""
-        return self.build.__name__.replace("_", " ")
+        """What people call the step: its title, or else the build function's name in words."""
+        return self.title or self.build.__name__.replace("_", " ")
 
     @cached_property
     def id(self) -> str:

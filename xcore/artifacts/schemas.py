@@ -71,10 +71,7 @@ KINDS: dict[str, Kind] = {
         "dense vectors of a dataset's rows, by split, and the map that makes them",
         files=("features.json", "train.parquet", "embedding.json", "embedding.safetensors"),
     ),
-    "projection": Kind(
-        1, "a map to the few dimensions that a sampler sees", files=("projection.json", "projection.safetensors")
-    ),
-    "tree": Kind(1, "a sampler of labels, as flat arrays", files=("tree.json", "tree.safetensors")),
+    "sampler": Kind(1, "a sampler of labels, as flat arrays", files=("sampler.json", "sampler.safetensors")),
     "groups": Kind(
         1,
         "rows that share labels",

@@ -122,6 +122,11 @@ class Dataset:
         """``id``, ``name``, ``parents`` and ``train_count`` of each label, in the order of their numbers."""
         return pq.read_table(self.directory / "labels.parquet")
 
+    def label_texts(self) -> list[str]:
+        """The name of each label, or its id where it has no name."""
+        table = self.label_table()
+        return [name or own for own, name in zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True)]
+
     def label_features(self) -> CSR | None:
         """Features of the labels (n_labels, n_label_features), where the source has them."""
         if self.n_label_features is None:

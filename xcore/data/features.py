@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from xcore.data.dataset import FeatureBlocks, feature_schema, read_csr, read_vectors
-from xcore.data.readers.base import SPLITS, Split
+from xcore.data.readers.base import SPLITS, Form, Split
 from xcore.data.writing import RowWriter
 from xcore.numeric.matrices import CSR, Float32, lists_of_csr
 
@@ -24,6 +24,7 @@ class FeatureWriter:
 
     def __init__(self, directory: Path, n_features: int) -> None:
         self.directory, self.n_features = directory, n_features
+        self.form: Form = "sparse"
         self.rows: dict[str, int] = {}
         self.non_zeros: dict[str, int] = {}
         self._files = ExitStack()
@@ -39,6 +40,7 @@ class FeatureWriter:
     def write(self, split: str, block: Any) -> None:
         """Add rows (CSR or dense, below 2^31 values) to a split; all blocks are of the same form."""
         is_dense = isinstance(block, np.ndarray)
+        self.form = "vector" if is_dense else "sparse"
         schema = feature_schema("vector" if is_dense else "sparse", self.n_features)
         if split not in self._writers:
             self._writers[split] = self._files.enter_context(RowWriter(self.directory / f"{split}.parquet", schema))
@@ -52,7 +54,7 @@ class FeatureWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._files.__exit__(kind, error, trace)
-        meta = {"n_features": self.n_features, "rows": self.rows, "non_zeros": self.non_zeros}
+        meta = {"form": self.form, "n_features": self.n_features, "rows": self.rows, "non_zeros": self.non_zeros}
         (self.directory / _META).write_text(json.dumps(meta, sort_keys=True))
 
 
@@ -63,6 +65,7 @@ class Features:
         self.directory = directory
         meta = json.loads((directory / _META).read_text())
         self.n_features: int = meta["n_features"]
+        self.form: Form = meta["form"]
         self._rows: dict[str, int] = meta["rows"]
         self._non_zeros: dict[str, int] = meta["non_zeros"]
 

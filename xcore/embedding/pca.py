@@ -17,11 +17,14 @@ import numpy as np
 import scipy.sparse as sp
 from pydantic import Field
 
-from xcore.components import Component, Report, silent
+from xcore.components import Report, silent
+from xcore.embedding.base import BlocksOf, Embedding
 from xcore.errors import ConfigError
 from xcore.numeric.matrices import Float32, Float64, row_blocks
 from xcore.numeric.parallel import over_blocks, single_threaded_blas
 from xcore.numeric.products import add_gram, product_of_rows
+from xcore.training.context import FitContext
+from xcore.training.data import TrainingData
 
 Rows: TypeAlias = Any  # a block of rows: CSR, or a dense array (n, d)
 
@@ -31,7 +34,7 @@ SMALLEST_VARIANCE = 1e-7  # of the largest: directions below are rounding errors
 CHANCE = 1.25
 
 
-class Pca(Component):
+class Pca(Embedding):
     """Whitened principal components.
 
     Notes
@@ -46,6 +49,7 @@ class Pca(Component):
     the first `dimensions` of them are kept, in their order, since a PCA puts the most important first.
     """
 
+    kind: Literal["pca"] = "pca"
     dimensions: int = Field(512, ge=1, description="Components kept, at most the number of features.")
     whiten: bool = Field(True, description="Scale every component to variance 1.")
     standardise: Literal["auto", "always", "never"] = Field(
@@ -55,7 +59,16 @@ class Pca(Component):
     oversampling: int = Field(16, ge=0, description="Vectors beyond the dimensions, where features are too many.")
     passes: int = Field(4, ge=1, description="Passes over the rows, where features are too many.")
 
-    def fit(self, blocks: Iterable[Rows], rng: np.random.Generator, report: Report = silent) -> FittedPca:
+    def fit(self, data: TrainingData, context: FitContext) -> FittedPca:
+        """Find the components of the training rows, which are read block by block."""
+        return self.fit_blocks(BlocksOf(data.rows), context.rng, context.report)
+
+    @classmethod
+    def load(cls, directory: Path) -> FittedPca:
+        """Open what `FittedPca.save` wrote."""
+        return FittedPca.load(directory)
+
+    def fit_blocks(self, blocks: Iterable[Rows], rng: np.random.Generator, report: Report = silent) -> FittedPca:
         """Find the components of rows that come in blocks (CSR, or dense (n, d)).
 
         `blocks` must be iterable again and again: a list, or an object that opens its file anew. `rng` draws the random
@@ -159,17 +172,17 @@ class FittedPca:
         over_blocks(project, row_blocks(block.shape[0], THREAD_ROWS))
         return out
 
-    def save(self, directory: Path, name: str = "pca") -> None:
+    def save(self, directory: Path, name: str = "embedding") -> None:
         """Write ``<name>.safetensors`` and ``<name>.json``."""
         from safetensors.numpy import save_file
 
         arrays = {"mean": self.mean, "components": self.components, "variances": self.variances}
         save_file(arrays, directory / f"{name}.safetensors")
-        shape = {"n_features": self.n_features, "dimensions": self.dimensions}
+        shape = {"kind": "pca", "n_features": self.n_features, "dimensions": self.dimensions}
         (directory / f"{name}.json").write_text(json.dumps(shape, indent=2) + "\n")
 
     @classmethod
-    def load(cls, directory: Path, name: str = "pca") -> Self:
+    def load(cls, directory: Path, name: str = "embedding") -> Self:
         """Read what `save` wrote."""
         from safetensors.numpy import load_file
 

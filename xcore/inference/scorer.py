@@ -30,6 +30,7 @@ from xcore.models.base import Fitted
 from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts
 from xcore.text.tfidf import FittedText
 from xcore.text.wordllama import FittedEncoder
+from xcore.training.data import Matrix
 
 TEXTS = pa.list_(pa.string())
 SCORES = pa.list_(pa.float32())
@@ -119,8 +120,8 @@ class Scorer:
         scores = pa.ListArray.from_arrays(offsets, pa.array(top.scores[kept], pa.float32()))
         return pa.table({"labels": lists(self.label_ids), "names": lists(self.label_names), "scores": scores})
 
-    def features(self, rows: pa.RecordBatch) -> CSR:
-        """The rows as the model sees them: CSR float32 (n, n_features).
+    def features(self, rows: pa.RecordBatch) -> Matrix:
+        """The rows as the model sees them: CSR or dense, float32 (n, n_features).
 
         Raises
         ------
@@ -134,8 +135,9 @@ class Scorer:
             (vectors,) = self._columns(rows, "vector")
             offsets, flat = _parts(vectors)
             self._check_rows(np.diff(offsets) != self.fitted.n_features, f"a vector of {self.fitted.n_features}")
-            indices = np.tile(np.arange(self.fitted.n_features, dtype=np.int32), len(vectors))
-            return self._finite(csr(flat, indices, offsets, self.fitted.n_features))
+            dense = np.asarray(flat, np.float32).reshape(len(vectors), self.fitted.n_features)
+            self._check_rows(~np.isfinite(dense).all(axis=1), "finite values that fit a float32")
+            return dense
         offsets, indices = _parts(self._columns(rows, "indices")[0])
         others, values = _parts(self._columns(rows, "values")[0])
         self._check_rows(np.diff(offsets) != np.diff(others), "as many values as indices")

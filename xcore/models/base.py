@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from xcore.components import Component, Report
+from xcore.components import Component
 from xcore.errors import ConfigError
-from xcore.numeric.matrices import CSR, TopK
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """Rows to learn from.
-
-    Attributes
-    ----------
-    X : CSR float32 (n, d)
-        Features.
-    Y : CSR float32 (n, L)
-        Stored entries are the positives; a value in (0, 1] is the weight of that positive (1: certain).
-    """
-
-    X: CSR
-    Y: CSR
-
-    def __post_init__(self) -> None:
-        if self.X.shape[0] != self.Y.shape[0]:
-            raise ConfigError(f"features have {self.X.shape[0]} rows, labels {self.Y.shape[0]}: they must match")
-        if len(self.Y.data) and not (float(self.Y.data.min()) > 0 and float(self.Y.data.max()) <= 1):
-            raise ConfigError(f"weights of positives must be in (0, 1], got {self.Y.data.min()} to {self.Y.data.max()}")
+from xcore.numeric.matrices import TopK, sparse_of_dense
+from xcore.training.context import FitContext
+from xcore.training.data import LabelledRows, Matrix, RowForm, RowsInMemory, TrainingData, Wish, checked_rows
+from xcore.training.stages import DeclaredStage, prepare
 
 
 class Fitted(Protocol):
     """A trained model."""
+
+    @property
+    def form(self) -> RowForm:
+        """The form of the rows that it takes."""
+        ...
 
     @property
     def n_features(self) -> int: ...
@@ -44,8 +31,8 @@ class Fitted(Protocol):
     @property
     def n_labels(self) -> int: ...
 
-    def predict_topk(self, X: CSR, k: int) -> TopK:
-        """The k best labels of each row of X (CSR, n x n_features)."""
+    def predict_topk(self, X: Matrix, k: int) -> TopK:
+        """The k best labels of each row of X (n, n_features); any matrix that `checked_rows` takes."""
         ...
 
     def save(self, directory: Path) -> None:
@@ -62,21 +49,82 @@ class Fitted(Protocol):
 class Shortlisting(Protocol):
     """A trained model that may score only some labels of a row, and can say what that costs."""
 
-    def shortlist_recall(self, X: CSR, k: int) -> float | None:
+    def shortlist_recall(self, X: Matrix, k: int) -> float | None:
         """The share of the exact k best labels that it finds; None where it scores all labels."""
         ...
 
 
 class Model(Component):
-    """Options of a model family; subclasses set a ``kind`` literal, `fit`, and `load`."""
+    """Options of a model family.
 
+    A subclass sets a ``kind`` literal, `_fit`, `load`, and the class attributes and `stages` that differ.
+    """
+
+    takes: ClassVar[tuple[RowForm, ...]] = ("sparse",)  # forms of rows that it learns from, the preferred one first
+    wants: ClassVar[frozenset[Wish]] = frozenset()  # what it asks for beside rows and targets
     deterministic: ClassVar[bool] = True  # the same input gives the same bits
+    resumes: ClassVar[bool] = True  # a killed fit goes on from its checkpoint
 
-    def fit(self, data: TrainingData, rng: np.random.Generator, report: Report) -> Fitted:
-        """Train on `data`; the same data, options and generator state give the same bits for any number of threads."""
+    def stages(self, form: RowForm) -> Mapping[str, DeclaredStage]:
+        """Role > stage that is fitted before the model, for rows of a form."""
+        return {}
+
+    def fit(self, data: TrainingData, context: FitContext | None = None) -> Fitted:
+        """Train on `data`.
+
+        The same data, options and generator state give the same bits for any number of threads, killed and resumed
+        from ``context.scratch`` or not.
+        """
+        context = context or FitContext()
+        form = choose_form(type(self), data.form)
+        with context.limited_threads():
+            data = data if form == data.form else _converted(data)
+            return self._fit(prepare(self, data, context), context)
+
+    def _fit(self, data: TrainingData, context: FitContext) -> Fitted:
         raise TypeError(f"{type(self).__name__} has no fit")
 
     @classmethod
     def load(cls, directory: Path) -> Fitted:
         """Open a model of this family."""
         raise TypeError(f"{cls.__name__} has no load")
+
+
+def choose_form(model: type[Model], available: RowForm) -> RowForm:
+    """The form in which a model takes rows that come in another one; `ConfigError` where it cannot take them.
+
+    Vectors may serve a model of sparse rows: every value is stored. The other way round the rows would not fit.
+    """
+    if available in model.takes:
+        return available
+    if available == "vector" and "sparse" in model.takes:
+        return "sparse"
+    raise ConfigError(
+        f"kind: {model.model_fields['kind'].default} takes {' or '.join(model.takes)} rows, "
+        f"but the rows are {available}. Choose another model, or a text featuriser or embedding that makes such rows"
+    )
+
+
+def rows_for(fitted: Fitted, X: Matrix, k: int) -> Matrix:
+    """Rows to predict, checked and in the form and types that a fitted model takes; the one door of `predict_topk`."""
+    if k < 1:
+        raise ConfigError(f"k must be at least 1, got {k}")
+    rows = checked_rows(X)
+    n_features = int(np.prod(rows.X.shape[1:])) if rows.form != "text" else fitted.n_features
+    if n_features != fitted.n_features:
+        raise ConfigError(f"this model was trained on {fitted.n_features} features, got rows with {n_features}")
+    if rows.form == fitted.form:
+        return rows.X
+    if (rows.form, fitted.form) == ("vector", "sparse"):
+        return sparse_of_dense(rows.X)
+    raise ConfigError(f"this model was trained on {fitted.form} rows, got {rows.form} rows")
+
+
+def _converted(data: TrainingData) -> TrainingData:
+    """Vectors as sparse rows, for a model that takes only those."""
+
+    def rows(X: Matrix) -> RowsInMemory:
+        return RowsInMemory(sparse_of_dense(X), "sparse")
+
+    dev = LabelledRows(rows(data.dev.X), data.dev.Y) if data.dev else None
+    return replace(data, rows=rows(data.X), dev=dev)

@@ -14,10 +14,11 @@ import numba
 import numpy as np
 from pydantic import Field
 
-from xcore.components import Report
 from xcore.errors import ConfigError, EyrieError
-from xcore.models.base import Model, TrainingData
+from xcore.models.base import Model, rows_for
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK
+from xcore.training.context import FitContext
+from xcore.training.data import Matrix, RowForm, TrainingData
 
 # The library reports to stderr from its own threads, past Python: a process of its own keeps our stderr clean.
 TRAINING_SCRIPT = """
@@ -43,6 +44,7 @@ class Omikuji(Model):
     """
 
     deterministic: ClassVar[bool] = False
+    resumes: ClassVar[bool] = False  # the library trains in one call
 
     kind: Literal["omikuji"] = "omikuji"
     n_trees: int = Field(3, ge=1, le=100, title="Trees", description="Trees of different random starts, averaged.")
@@ -58,10 +60,10 @@ class Omikuji(Model):
     prune_below: float = Field(0.1, ge=0, description="Weights of smaller absolute value are not kept.")
     beam: int = Field(10, ge=1, description="Nodes of each level that a prediction follows.")
 
-    def fit(self, data: TrainingData, rng: np.random.Generator, report: Report) -> FittedOmikuji:
+    def _fit(self, data: TrainingData, context: FitContext) -> FittedOmikuji:
         """Write the rows to a file and train on it in a process of its own, with numba's number of threads."""
         _library()
-        kept = rng.random(len(data.Y.data)) < data.Y.data
+        kept = context.rng.random(len(data.Y.data)) < data.Y.data
         with TemporaryDirectory() as folder:
             rows, forest = Path(folder) / "rows.txt", Path(folder) / "forest"
             _write_rows(data.X, data.Y, kept, rows)
@@ -72,7 +74,7 @@ class Omikuji(Model):
             if done.returncode:
                 raise EyrieError(f"omikuji failed to train (exit code {done.returncode}): {done.stderr[-2000:]}")
             model = _library().Model.load(str(forest))
-        report(1, 1)
+        context.report(1, 1)
         return FittedOmikuji(model, data.X.shape[1], data.Y.shape[1], self.beam)
 
     def _parameters(self) -> dict[str, Any]:
@@ -107,12 +109,13 @@ class FittedOmikuji:
     n_labels: int
     beam: int
 
-    def predict_topk(self, X: CSR, k: int) -> TopK:
+    @property
+    def form(self) -> RowForm:
+        return "sparse"
+
+    def predict_topk(self, X: Matrix, k: int) -> TopK:
         """The k best labels of each row, one row after another; equal scores by ascending label."""
-        if X.shape[1] != self.n_features:
-            raise ConfigError(f"this model was trained on {self.n_features} features, got rows with {X.shape[1]}")
-        if k < 1:
-            raise ConfigError(f"k must be at least 1, got {k}")
+        X = rows_for(self, X, k)
         top = TopK(np.full((X.shape[0], k), NO_LABEL, np.int32), np.full((X.shape[0], k), -np.inf, np.float32))
         for i in range(X.shape[0]):
             part = slice(X.indptr[i], X.indptr[i + 1])

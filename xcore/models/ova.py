@@ -22,14 +22,16 @@ import numpy as np
 import scipy.sparse as sp
 from pydantic import Field
 
-from xcore.components import Report
 from xcore.errors import ConfigError
-from xcore.models.base import Model, TrainingData
+from xcore.models.base import Model, rows_for
 from xcore.models.parabel import FittedParabel, Parabel
 from xcore.numeric.cholesky import factorise, solve
 from xcore.numeric.matrices import CSR, Float32, Float64, Int32, TopK, csr, normalise_rows, row_blocks
 from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks, single_threaded_blas
 from xcore.numeric.topk import best_first, clear, offer
+from xcore.training.checkpoints import Checkpoints, Pieces, training_name
+from xcore.training.context import FitContext
+from xcore.training.data import Matrix, RowForm, TrainingData
 
 ROW_BLOCK = 256
 GRAM_BLOCKS = 64
@@ -65,15 +67,15 @@ class Ova(Model):
         20_000, ge=1, description="More features are refused: memory grows with their square (8 bytes each pair)."
     )
 
-    def fit(self, data: TrainingData, rng: np.random.Generator, report: Report) -> FittedOva:
-        """Solve for all labels; ridge regression does not use `rng`."""
+    def _fit(self, data: TrainingData, context: FitContext) -> FittedOva:
+        """Solve for all labels; ridge regression draws nothing."""
         if self.loss == "squared_hinge":
             cost = 0.5 / self.ridge  # ridge |w|^2 + loss is 2 ridge (1/2 |w|^2 + cost * loss)
             tree = Parabel(depth=0, loss=self.loss, cost=cost, prune_below=self.prune, normalise=self.normalise)
-            return FittedOva.of_one_level(tree.fit(data, rng, report))
-        return self._fit_ridge(data, report)
+            return FittedOva.of_one_level(tree._fit(data, context))
+        return self._fit_ridge(data, context)
 
-    def _fit_ridge(self, data: TrainingData, report: Report) -> FittedOva:
+    def _fit_ridge(self, data: TrainingData, context: FitContext) -> FittedOva:
         n_features, n_labels = data.X.shape[1], data.Y.shape[1]
         if n_features > self.max_features:
             raise ConfigError(
@@ -85,18 +87,39 @@ class Ova(Model):
         X = normalise_rows(data.X) if self.normalise else data.X
         blocks = [labels[part] for part in row_blocks(len(labels), self.label_block)]
         n_steps = len(blocks) + 1
+        training = training_name(self.options(), 0, (data.X, data.Y)) if context.scratch else ""
+        pieces = Pieces(Checkpoints(context.scratch, training))
         with single_threaded_blas():
             problem = _Problem.of(X, data.Y, self.ridge)
-            report(1, n_steps)
-            parts = []
-            for wave in row_blocks(len(blocks), WAVE):
-                parts += over_blocks(lambda block: problem.solved(block, self.prune), blocks[wave])
-                report(1 + wave.stop, n_steps)
+            context.report(1, n_steps)
+            parts = self._solve_blocks(problem, blocks, pieces, context)
         by_label = sp.vstack([part for part, _ in parts] or [sp.csr_array((0, n_features), dtype=np.float32)])
         weights = by_label.T.tocsr()
         intercept = np.concatenate([np.zeros(0, np.float32), *(part for _, part in parts)])
         kept = csr(weights.data, weights.indices, weights.indptr, len(labels))
         return FittedOva(kept, intercept, labels, n_features, n_labels, self.normalise)
+
+    def _solve_blocks(
+        self, problem: _Problem, blocks: list[Int32], pieces: Pieces, context: FitContext
+    ) -> list[tuple[CSR, Float32]]:
+        """Kept weights and intercepts of every block of labels; a block that a killed fit had solved is not again."""
+        n_features, solved = len(problem.x_mean), list[tuple[CSR, Float32]]()
+        for wave in row_blocks(len(blocks), WAVE):
+            numbers = [number for number in range(wave.start, wave.stop) if number not in pieces.done]
+            made = over_blocks(lambda number: problem.solved(blocks[number], self.prune), numbers)
+            fresh = dict(zip(numbers, made, strict=True))
+            for number in range(wave.start, wave.stop):
+                if number in fresh:
+                    weights, intercept = fresh[number]
+                    rows = {name: getattr(weights, name) for name in ("data", "indices", "indptr")}
+                    pieces.add(number, rows | {"intercept": intercept})
+                else:
+                    kept = pieces.done[number]
+                    weights = csr(kept["data"], kept["indices"], kept["indptr"], n_features)
+                    intercept = kept["intercept"]
+                solved.append((weights, intercept))
+            context.report(1 + wave.stop, len(blocks) + 1)
+        return solved
 
     @classmethod
     def load(cls, directory: Path) -> FittedOva:
@@ -134,12 +157,13 @@ class FittedOva:
         kept = csr(weights, packed.children, np.append(0, np.cumsum(sizes)), len(packed.biases))
         return cls(kept, packed.biases, tree.orders[0], tree.n_features, tree.n_labels, tree.normalise)
 
-    def predict_topk(self, X: CSR, k: int) -> TopK:
+    @property
+    def form(self) -> RowForm:
+        return "sparse"
+
+    def predict_topk(self, X: Matrix, k: int) -> TopK:
         """The k best labels of each row; ties go to the lower label id. Rows are scored one by one, in blocks."""
-        if X.shape[1] != self.n_features:
-            raise ConfigError(f"this model was trained on {self.n_features} features, got rows with {X.shape[1]}")
-        if k < 1:
-            raise ConfigError(f"k must be at least 1, got {k}")
+        X = rows_for(self, X, k)
         rows = SparseRows.of(normalise_rows(X) if self.normalise else X)
         scorer = _Scorer(SparseRows.of(self.weights), self.intercept, self.labels)
         top = TopK(np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32))

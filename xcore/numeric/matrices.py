@@ -115,6 +115,12 @@ def csr(data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArray[A
     return matrix
 
 
+def sparse_of_dense(X: Float32) -> CSR:
+    """Vectors (n, d) as CSR rows in which every value is stored, zeros too."""
+    n, d = X.shape
+    return csr(X.reshape(-1), np.tile(np.arange(d, dtype=np.int32), n), np.arange(n + 1) * d, d)
+
+
 def binary_csr(indices: npt.NDArray[Any], indptr: npt.NDArray[Any], n_columns: int) -> CSR:
     """A CSR array whose stored values are all 1."""
     return csr(np.ones(len(indices), np.float32), indices, indptr, n_columns)

@@ -59,9 +59,9 @@ class Run:
         return artifact.manifest.options if artifact else {}
 
     def title(self, manifest: Manifest) -> str:
-        """What people call a step: with its name, where the step's kind occurs more than once."""
-        name = self.names[manifest.id]
-        return manifest.component if name == manifest.kind else f"{manifest.component} ({name})"
+        """What people call a step; where others are called the same, with the name that it has among them."""
+        same = sum(other.component == manifest.component for other in self.manifests)
+        return manifest.component if same == 1 else f"{manifest.component} ({self.names[manifest.id]})"
 
     @property
     def manifests(self) -> list[Manifest]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import ClassVar, Literal, Self, TypeVar
 
 import numba
 import numpy as np
@@ -28,6 +28,7 @@ from xcore.components import Component, Report
 from xcore.errors import ConfigError
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64, csr
 from xcore.numeric.parallel import over_blocks
+from xcore.numeric.ragged import TokenRows
 from xcore.text.tokens import DEFAULT_PATTERN, Tokens, tokenise
 
 BATCH_DOCUMENTS = 512
@@ -38,6 +39,8 @@ Result = TypeVar("Result")
 
 class _Words(Component):
     """What a token is, and how its count weighs."""
+
+    makes: ClassVar[Literal["sparse", "vector"]] = "sparse"
 
     lowercase: bool = Field(True, description="Ignore upper and lower case.")
     stop_words: Literal["none", "english"] = Field("none", description="Words to leave out.")
@@ -191,6 +194,19 @@ class FittedText:
         ids = (position - unknown).astype(np.int32)[tokens.ids]
         indptr, indices, counts = _count(ids, tokens.offsets, len(features))
         return csr(counts, features[unknown:][indices], indptr, self.n_features)
+
+    def sequences(self, texts: Iterable[str]) -> TokenRows:
+        """The known terms of each text as features, in the order of the text; unknown terms are left out."""
+        parts = list(_batched(texts, self._sequence))
+        sizes = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.offsets) for part in parts)])
+        ids = np.concatenate([np.zeros(0, np.int32), *(part.ids for part in parts)])
+        return TokenRows(ids, np.concatenate([[0], np.cumsum(sizes)]), self.n_features)
+
+    def _sequence(self, documents: list[str]) -> TokenRows:
+        tokens = self.options.tokens(documents)
+        ids = self._features_of(tokens.terms)[tokens.ids]
+        known = np.concatenate([[0], np.cumsum(ids >= 0)])
+        return TokenRows(ids[ids >= 0], known[tokens.offsets], self.n_features)
 
     def _features(self, documents: list[str], idf: Float32) -> CSR:
         result = self.counts(documents)

@@ -12,14 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field
 
 from xcore.components import Component, Report
 from xcore.errors import ConfigError
-from xcore.numeric.matrices import CSR, Float32, csr, open_arrays, row_blocks, write_arrays
+from xcore.numeric.matrices import Float32, open_arrays, row_blocks, write_arrays
+from xcore.numeric.ragged import TokenRows
 
 WEIGHTS, TOKENIZER = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
 TEXTS_AT_ONCE = 256
@@ -27,6 +28,8 @@ TEXTS_AT_ONCE = 256
 
 class WordLlama(Component):
     """Vectors of 256 dimensions from the package `wordllama`; nothing is learned from the training rows."""
+
+    makes: ClassVar[Literal["sparse", "vector"]] = "vector"
 
     kind: Literal["wordllama"] = "wordllama"
     max_tokens: int = Field(512, ge=1, description="Tokens of a text that count, from its start.")
@@ -59,8 +62,8 @@ class FittedEncoder:
     def n_features(self) -> int:
         return int(self.vectors.shape[1])
 
-    def transform(self, texts: Iterable[str]) -> CSR:
-        """Vectors of texts as rows without gaps, CSR float32 (n, 256); a text without tokens is a row of zeros."""
+    def transform(self, texts: Iterable[str]) -> Float32:
+        """Vectors of texts, float32 (n, 256); a text without tokens is a row of zeros."""
         split, documents = self._splitter(), list(texts)
         rows = np.zeros((len(documents), self.n_features), np.float32)
         for part in row_blocks(len(documents), TEXTS_AT_ONCE):
@@ -68,8 +71,13 @@ class FittedEncoder:
                 if ids:
                     total = self.vectors[ids].sum(axis=0, dtype=np.float64)
                     rows[place] = total / max(float(np.linalg.norm(total)), 1e-30)
-        columns = np.tile(np.arange(self.n_features, dtype=np.int32), len(rows))
-        return csr(rows.reshape(-1), columns, np.arange(len(rows) + 1) * self.n_features, self.n_features)
+        return rows
+
+    def sequences(self, texts: Iterable[str]) -> TokenRows:
+        """The tokens of each text by their numbers."""
+        found = self._splitter()(list(texts))
+        ids = np.fromiter((token for own in found for token in own), np.int32)
+        return TokenRows(ids, np.cumsum([0, *map(len, found)]), len(self.vectors))
 
     def _splitter(self) -> Any:
         """A function from texts to lists of token numbers."""

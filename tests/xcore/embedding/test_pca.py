@@ -34,7 +34,7 @@ def sparse_rows(n: int = 400, d: int = 90, rank: int = 5) -> CSR:
 
 
 def fitted(options: Pca, X: object, block: int = 128) -> FittedPca:
-    return options.fit(RowBlocks(X, block), np.random.default_rng(3))
+    return options.fit_blocks(RowBlocks(X, block), np.random.default_rng(3))
 
 
 def leading(covariance: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -113,18 +113,18 @@ def test_a_saved_projection_gives_the_same_bits(tmp_path: Path) -> None:
     X = sparse_rows()
     pca = fitted(Pca(dimensions=3), X)
     pca.save(tmp_path)
-    assert (tmp_path / "pca.json").exists()
+    assert (tmp_path / "embedding.json").exists()
     assert np.array_equal(FittedPca.load(tmp_path).transform(X), pca.transform(X))
 
 
 def test_what_cannot_be_fitted_or_projected_is_refused() -> None:
     X = sparse_rows()
     with pytest.raises(ConfigError, match="not an iterator"):
-        Pca().fit(iter([X]), np.random.default_rng(0))
+        Pca().fit_blocks(iter([X]), np.random.default_rng(0))
     with pytest.raises(ConfigError, match="at least 2 rows, got 1"):
-        Pca().fit([X[:1]], np.random.default_rng(0))
+        Pca().fit_blocks([X[:1]], np.random.default_rng(0))
     with pytest.raises(ConfigError, match="no block"):
-        Pca().fit([], np.random.default_rng(0))
+        Pca().fit_blocks([], np.random.default_rng(0))
     with pytest.raises(ConfigError, match="fitted to 90 features, got rows of 6"):
         fitted(Pca(dimensions=3), X).transform(dense_rows())
 

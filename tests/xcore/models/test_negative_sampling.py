@@ -13,10 +13,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xcore.components import silent
 from xcore.errors import ConfigError
-from xcore.models.base import TrainingData
-from xcore.models.negative_sampling import FittedNegativeSampling, NegativeSampling, model, sgd
+from xcore.models.negative_sampling import FittedNegativeSampling, NegativeSampling, model
 from xcore.models.negative_sampling.linear_scorer import Scorer, evaluate
 from xcore.models.negative_sampling.losses import augment_and_reduce, one_vs_each, separable
 from xcore.models.negative_sampling.pairs import Pairs, Split
@@ -31,6 +29,9 @@ from xcore.models.negative_sampling.updates import (
     step_separable,
 )
 from xcore.numeric.matrices import CSR, NO_LABEL, binary_csr, csr, open_arrays, write_arrays
+from xcore.training import checkpoints
+from xcore.training.context import FitContext
+from xcore.training.data import TrainingData
 
 METHODS = ["adversarial", "uniform", "frequency", "nce", "one-vs-each", "augment-and-reduce", "softmax"]
 
@@ -188,7 +189,7 @@ def rows_of(n: int = 200, n_labels: int = 9, seed: int = 0) -> TrainingData:
     centres = np.random.default_rng(99).normal(size=(n_labels, 6))
     labels = [np.sort(rng.choice(n_labels, rng.integers(1, 3) if n_labels > 1 else 1, replace=False)) for _ in range(n)]
     X = np.array([centres[own].sum(axis=0) for own in labels]) + 0.2 * rng.normal(size=(n, 6))
-    return TrainingData(X.astype(np.float32), label_lists(labels, n_labels))
+    return TrainingData.of(X.astype(np.float32), label_lists(labels, n_labels))
 
 
 def label_lists(labels: list[np.ndarray], n_labels: int) -> CSR:
@@ -215,7 +216,7 @@ def test_every_method_learns_and_gives_the_same_bits_on_one_thread_and_two(metho
     try:
         for n_threads in (1, 2):
             numba.set_num_threads(min(n_threads, numba.config.NUMBA_NUM_THREADS))
-            fitted = options(method).fit(data, np.random.default_rng(0), silent)
+            fitted = options(method).fit(data, FitContext(rng=np.random.default_rng(0)))
             written.append(saved(fitted, tmp_path / str(n_threads)))
     finally:
         numba.set_num_threads(before)
@@ -233,8 +234,8 @@ class Killed(Exception):
 def test_a_killed_training_resumes_to_the_same_bits(
     method: str, last_step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sgd, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(sgd, "CHECKPOINT_SHARE", np.inf)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "CHECKPOINT_SHARE", np.inf)
     data, first_steps = rows_of(), []
 
     def killing(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
@@ -247,13 +248,14 @@ def test_a_killed_training_resumes_to_the_same_bits(
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     with pytest.raises(Killed):
-        options(method).fit(data, np.random.default_rng(0), killing, checkpoints=folder)
-    resumed = options(method).fit(data, np.random.default_rng(0), noting, checkpoints=folder)
+        options(method).fit(data, FitContext(rng=np.random.default_rng(0), report=killing, scratch=folder))
+    resumed = options(method).fit(data, FitContext(rng=np.random.default_rng(0), report=noting, scratch=folder))
     assert first_steps[0] > last_step
-    whole = options(method).fit(data, np.random.default_rng(0), silent)
+    whole = options(method).fit(data, FitContext(rng=np.random.default_rng(0)))
     assert saved(resumed, tmp_path / "resumed") == saved(whole, tmp_path / "whole")
     first_steps.clear()
-    options(method, learning_rate=0.2).fit(data, np.random.default_rng(0), noting, checkpoints=folder)
+    again = FitContext(rng=np.random.default_rng(0), report=noting, scratch=folder)
+    options(method, learning_rate=0.2).fit(data, again)
     assert first_steps[0] == 1, "another training's checkpoint is not taken up"
 
 
@@ -261,7 +263,7 @@ def test_a_killed_training_resumes_to_the_same_bits(
 @pytest.mark.parametrize("n_labels", [1, 2])
 def test_one_and_two_labels_are_enough(method: str, n_labels: int) -> None:
     data = rows_of(60, n_labels)
-    top = options(method, epochs=1).fit(data, np.random.default_rng(0), silent).predict_topk(data.X, 3)
+    top = options(method, epochs=1).fit(data, FitContext(rng=np.random.default_rng(0))).predict_topk(data.X, 3)
     assert np.array_equal(np.sort(top.labels[:, :n_labels]), np.tile(np.arange(n_labels), (60, 1)))
     assert (top.labels[:, n_labels:] == NO_LABEL).all()
     assert np.isfinite(top.scores[:, :n_labels]).all()
@@ -274,7 +276,7 @@ def test_the_curve_is_reported_each_epoch_with_what_was_held_out() -> None:
         if metrics:
             seen.append(metrics)
 
-    options().fit(rows_of(), np.random.default_rng(0), report)
+    options().fit(rows_of(), FitContext(rng=np.random.default_rng(0), report=report))
     assert len(seen) == 6
     assert set(seen[0]) == {
         *("loss", "seconds", "cpu_seconds"),
@@ -284,7 +286,7 @@ def test_the_curve_is_reported_each_epoch_with_what_was_held_out() -> None:
     assert seen[-1]["accuracy"] > 0.8
     assert seen[-1]["log_likelihood"] > -np.log(9)
     seen.clear()
-    options(held_out_share=0).fit(rows_of(), np.random.default_rng(0), report)
+    options(held_out_share=0).fit(rows_of(), FitContext(rng=np.random.default_rng(0), report=report))
     assert set(seen[0]) == {"loss", "seconds", "cpu_seconds"}
 
 
@@ -292,7 +294,7 @@ def test_without_its_correction_the_model_ranks_by_what_the_noise_does_not_know(
     data = rows_of(400)
     accuracy = {}
     for correct in (True, False):
-        fitted = options(correct_bias=correct).fit(data, np.random.default_rng(0), silent)
+        fitted = options(correct_bias=correct).fit(data, FitContext(rng=np.random.default_rng(0)))
         best = fitted.predict_topk(data.X, 1).labels[:, 0]
         accuracy[correct] = data.Y.toarray()[np.arange(400), best].mean()
     assert accuracy[True] > accuracy[False] + 0.2
@@ -302,7 +304,7 @@ def test_without_its_correction_the_model_ranks_by_what_the_noise_does_not_know(
 def test_an_untrained_model_ranks_as_its_tree_or_treats_all_labels_alike(first_biases: str) -> None:
     data = rows_of(300)
     fitted = options(first_biases=first_biases, epochs=1, learning_rate=1e-7, held_out_share=0).fit(
-        data, np.random.default_rng(0), silent
+        data, FitContext(rng=np.random.default_rng(0))
     )
     scorer, z = fitted.scorer, fitted.projection.transform(data.X)
     log_noise = scorer.noise.log_prob_all(z)
@@ -318,7 +320,9 @@ def test_an_untrained_model_ranks_as_its_tree_or_treats_all_labels_alike(first_b
 def test_untrained_noise_contrastive_scores_are_the_log_frequencies_of_the_labels() -> None:
     """From scores near 0 labels that are seldom drawn would stay above all others for a long time."""
     data = rows_of(300)
-    fitted = options("nce", epochs=1, learning_rate=1e-7, held_out_share=0).fit(data, np.random.default_rng(0), silent)
+    fitted = options("nce", epochs=1, learning_rate=1e-7, held_out_share=0).fit(
+        data, FitContext(rng=np.random.default_rng(0))
+    )
     counts = np.bincount(data.Y.indices, minlength=9)
     assert np.allclose(fitted.scorer.biases, np.log(counts / counts.sum()), atol=1e-4)
 
@@ -366,8 +370,8 @@ def test_a_tie_or_a_nan_counts_as_wrong() -> None:
 
 def test_a_shortlist_of_all_labels_ranks_as_the_exact_search() -> None:
     data = rows_of(150, 20)
-    exact = options().fit(data, np.random.default_rng(0), silent)
-    short = options(shortlist=20).fit(data, np.random.default_rng(0), silent)
+    exact = options().fit(data, FitContext(rng=np.random.default_rng(0)))
+    short = options(shortlist=20).fit(data, FitContext(rng=np.random.default_rng(0)))
     a, b = exact.predict_topk(data.X, 4), short.predict_topk(data.X, 4)
     assert np.array_equal(a.labels, b.labels)
     assert np.allclose(a.scores, b.scores, atol=1e-4)
@@ -375,17 +379,17 @@ def test_a_shortlist_of_all_labels_ranks_as_the_exact_search() -> None:
     narrow = [exact.shortlist_recall(data.X, 4, width) for width in (1, 4, 10)]
     assert 0 < narrow[0] <= 0.25
     assert narrow == sorted(narrow)
-    few = options(shortlist=2).fit(data, np.random.default_rng(0), silent).predict_topk(data.X, 4)
+    few = options(shortlist=2).fit(data, FitContext(rng=np.random.default_rng(0))).predict_topk(data.X, 4)
     assert (few.labels[:, 2:] == NO_LABEL).all()
 
 
 def test_options_that_do_not_fit_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = rows_of(40)
     with pytest.raises(ConfigError, match="shortlist: 5 needs the tree's scores, but method is uniform"):
-        options("uniform", shortlist=5).fit(data, np.random.default_rng(0), silent)
+        options("uniform", shortlist=5).fit(data, FitContext(rng=np.random.default_rng(0)))
     monkeypatch.setattr(model, "MAX_SOFTMAX_CLASSES", 5)
     with pytest.raises(ConfigError, match="visits all 9 labels"):
-        options("softmax").fit(data, np.random.default_rng(0), silent)
+        options("softmax").fit(data, FitContext(rng=np.random.default_rng(0)))
 
 
 def test_arrays_are_written_as_safetensors(tmp_path: Path) -> None:

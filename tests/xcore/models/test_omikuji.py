@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xcore.components import silent
 from xcore.errors import ConfigError
-from xcore.models.base import TrainingData
 from xcore.models.omikuji import FittedOmikuji, Omikuji
 from xcore.numeric.matrices import CSR, NO_LABEL, csr
+from xcore.training.context import FitContext
+from xcore.training.data import TrainingData
 
 
 def sparse(dense: np.ndarray) -> CSR:
@@ -23,13 +23,13 @@ def sparse(dense: np.ndarray) -> CSR:
 def own_feature_data(n: int = 60, n_labels: int = 6) -> TrainingData:
     """Each row has one label and the feature of that label."""
     rows = np.eye(n_labels)[np.arange(n) % n_labels]
-    return TrainingData(sparse(rows), sparse(rows))
+    return TrainingData.of(sparse(rows), sparse(rows))
 
 
 @pytest.fixture(scope="module")
 def fitted() -> FittedOmikuji:
     pytest.importorskip("omikuji")
-    return Omikuji(n_trees=2).fit(own_feature_data(), np.random.default_rng(0), silent)
+    return Omikuji(n_trees=2).fit(own_feature_data(), FitContext(rng=np.random.default_rng(0)))
 
 
 def test_each_row_is_given_its_label(fitted: FittedOmikuji) -> None:
@@ -49,7 +49,7 @@ def test_a_saved_model_predicts_the_same_but_for_the_last_bit(fitted: FittedOmik
 
 def test_training_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("omikuji")
-    Omikuji(n_trees=1).fit(own_feature_data(12, 3), np.random.default_rng(0), silent)
+    Omikuji(n_trees=1).fit(own_feature_data(12, 3), FitContext(rng=np.random.default_rng(0)))
     assert "Training" not in "".join(capfd.readouterr())
 
 
@@ -58,7 +58,7 @@ def test_a_positive_of_small_weight_is_mostly_left_out() -> None:
     data = own_feature_data(600, 2)
     doubted = data.Y.toarray()
     doubted[:, 1] = np.maximum(doubted[:, 1], 0.05)
-    top = Omikuji(n_trees=1).fit(TrainingData(data.X, sparse(doubted)), np.random.default_rng(0), silent)
+    top = Omikuji(n_trees=1).fit(TrainingData.of(data.X, sparse(doubted)), FitContext(rng=np.random.default_rng(0)))
     assert top.predict_topk(sparse(np.eye(2)), 1).labels[:, 0].tolist() == [0, 1]
 
 
@@ -78,4 +78,4 @@ def test_a_missing_library_is_named_with_the_way_to_install_it(monkeypatch: pyte
     monkeypatch.delitem(sys.modules, "omikuji", raising=False)
     monkeypatch.setattr(builtins, "__import__", without_omikuji)
     with pytest.raises(ConfigError, match=r"eyrie\[omikuji\]"):
-        Omikuji().fit(own_feature_data(), np.random.default_rng(0), silent)
+        Omikuji().fit(own_feature_data(), FitContext(rng=np.random.default_rng(0)))

@@ -15,13 +15,14 @@ from xcore.components import silent
 from xcore.errors import ConfigError
 from xcore.metrics import evaluate
 from xcore.models import ova as ova_module
-from xcore.models.base import TrainingData
 from xcore.models.ova import FittedOva, Ova
 from xcore.models.parabel import Parabel
 from xcore.numeric.cholesky import factorise, solve
 from xcore.numeric.matrices import NO_LABEL, binary_csr, csr, topk_of_dense
 from xcore.numeric.parallel import single_threaded_blas
 from xcore.text.tfidf import Tfidf
+from xcore.training.context import FitContext
+from xcore.training.data import TrainingData
 
 
 def plain(matrix: sp.csr_array) -> sp.csr_array:
@@ -34,11 +35,11 @@ def random_data(n: int = 80, d: int = 30, n_labels: int = 17, seed: int = 0) -> 
     Y = sp.csr_array(
         np.where(rng.random((n, n_labels)) < 0.15, rng.uniform(0.1, 1, (n, n_labels)), 0).astype(np.float32)
     )
-    return TrainingData(plain(X), plain(Y))
+    return TrainingData.of(plain(X), plain(Y))
 
 
 def fit(data: TrainingData, **options: object) -> FittedOva:
-    return Ova(**options).fit(data, np.random.default_rng(0), silent)
+    return Ova(**options).fit(data, FitContext(rng=np.random.default_rng(0)))
 
 
 def ridge_with_intercept(X: np.ndarray, Y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +92,7 @@ def test_pruned_scorers_still_have_the_training_mean() -> None:
 def test_ties_go_to_the_lower_label_and_unseen_labels_are_not_offered() -> None:
     X = plain(sp.csr_array(np.eye(2, dtype=np.float32)))
     Y = plain(sp.csr_array(np.array([[0, 1, 0, 1, 1], [1, 0, 0, 0, 0]], np.float32)))
-    model = fit(TrainingData(X, Y))
+    model = fit(TrainingData.of(X, Y))
     assert model.predict_topk(X, 5).labels.tolist() == [[1, 3, 4, 0, NO_LABEL], [0, 1, 3, 4, NO_LABEL]]
     assert model.predict_topk(X, 2).labels.tolist() == [[1, 3], [0, 1]]
 
@@ -105,7 +106,7 @@ def test_rows_without_features_get_the_most_frequent_labels() -> None:
 
 def test_scaling_the_rows_changes_nothing_when_rows_are_normalised() -> None:
     data = random_data()
-    scaled = TrainingData(plain(sp.csr_array(data.X * np.float32(8))), data.Y)
+    scaled = TrainingData.of(plain(sp.csr_array(data.X * np.float32(8))), data.Y)
     np.testing.assert_array_equal(fit(data).weights.toarray(), fit(scaled).weights.toarray())
 
 
@@ -130,7 +131,7 @@ def test_factors_and_solutions_are_computed_on_one_blas_thread(monkeypatch: pyte
 def test_support_vector_machines_are_a_label_tree_of_one_level() -> None:
     data, options = random_data(n=300), {"ridge": 0.25, "prune": 0.05}
     flat = fit(data, loss="squared_hinge", **options)
-    tree = Parabel(depth=0, cost=2.0, prune_below=0.05).fit(data, np.random.default_rng(0), silent)
+    tree = Parabel(depth=0, cost=2.0, prune_below=0.05).fit(data, FitContext(rng=np.random.default_rng(0)))
     rows = random_data(n=300, seed=1).X
     found, expected = flat.predict_topk(rows, 17), tree.predict_topk(rows, 17)
     np.testing.assert_array_equal(found.labels, expected.labels)
@@ -183,7 +184,7 @@ def test_eurlex57k_is_classified_as_well_as_a_plain_ridge_does() -> None:
     for name, part in parts.items():
         rows = [sorted({ids[label] for label in labels}) for labels in part["labels"].to_pylist()]
         Y[name] = binary_csr(np.concatenate(rows), np.cumsum([0] + [len(row) for row in rows]), len(names))
-    top = fit(TrainingData(X["train"], Y["train"])).predict_topk(X["test"], 5)
+    top = fit(TrainingData.of(X["train"], Y["train"])).predict_topk(X["test"], 5)
     counts = np.bincount(Y["train"].indices, minlength=len(names))
     result = evaluate(
         top, Y["test"], train_counts=counts, n_train=len(parts["train"]), n_bootstrap=0, rng=np.random.default_rng(0)

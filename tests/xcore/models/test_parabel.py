@@ -15,13 +15,13 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xcore.components import silent
 from xcore.errors import ConfigError
-from xcore.models.base import TrainingData
 from xcore.models.parabel import FittedParabel, Parabel
 from xcore.models.parabel.calibration import fit_curves
 from xcore.models.parabel.label_tree import Shape, embed_labels, order_labels
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
+from xcore.training.context import FitContext
+from xcore.training.data import TrainingData
 
 EXACT = {"prune_below": 0.0, "tolerance": 1e-5, "max_passes": 5000}
 
@@ -41,11 +41,11 @@ def random_data(n: int = 120, d: int = 20, n_labels: int = 30, seed: int = 0) ->
     for row in range(n):
         Y[row, rng.choice(n_labels, rng.integers(1, 4), replace=False)] = 1
     X = Y @ prototypes + 0.1 * rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.3) + 1e-6
-    return TrainingData(sparse(X / np.linalg.norm(X, axis=1, keepdims=True)), sparse(Y))
+    return TrainingData.of(sparse(X / np.linalg.norm(X, axis=1, keepdims=True)), sparse(Y))
 
 
 def fit(model: Parabel, data: TrainingData, seed: int = 0) -> FittedParabel:
-    return model.fit(data, np.random.default_rng(seed), silent)
+    return model.fit(data, FitContext(rng=np.random.default_rng(seed)))
 
 
 def classifiers(fitted: FittedParabel) -> tuple[Array, Array]:
@@ -176,7 +176,7 @@ def test_a_weight_scales_the_loss_of_its_positive() -> None:
     weighted = data.Y.toarray()
     on = np.flatnonzero(weighted[:, 3])
     weighted[on, 3] = rng.uniform(0.05, 1, len(on))
-    weights, biases = classifiers(fit(Parabel(depth=0, **EXACT), TrainingData(data.X, sparse(weighted))))
+    weights, biases = classifiers(fit(Parabel(depth=0, **EXACT), TrainingData.of(data.X, sparse(weighted))))
     per_row = np.where(weighted[:, 3] > 0, weighted[:, 3], 1.0)
     expected = linear_svm(data.X, weighted[:, 3] > 0, sample_weight=per_row)
     np.testing.assert_allclose(np.append(weights[3], biases[3]), expected, atol=2e-3)
@@ -187,7 +187,7 @@ def test_a_positive_of_vanishing_weight_is_as_good_as_absent() -> None:
     doubted = data.Y.toarray()
     row = np.flatnonzero(doubted[:, 3])[0]
     doubted[row, 3] = 1e-6
-    weights, biases = classifiers(fit(Parabel(depth=0, **EXACT), TrainingData(data.X, sparse(doubted))))
+    weights, biases = classifiers(fit(Parabel(depth=0, **EXACT), TrainingData.of(data.X, sparse(doubted))))
     rest = np.arange(len(doubted)) != row
     expected = linear_svm(sparse(data.X.toarray()[rest]), doubted[rest, 3] > 0)
     np.testing.assert_allclose(np.append(weights[3], biases[3]), expected, atol=2e-3)
@@ -257,7 +257,7 @@ def test_one_row_is_found_by_bisection_as_a_batch_is_by_table(options: dict[str,
 def test_equal_scores_go_to_the_lower_label() -> None:
     data = random_data(n_labels=10)
     twins = np.repeat(data.Y.toarray(), 2, axis=1)
-    top = fit(Parabel(depth=0), TrainingData(data.X, sparse(twins))).predict_topk(data.X, 20)
+    top = fit(Parabel(depth=0), TrainingData.of(data.X, sparse(twins))).predict_topk(data.X, 20)
     assert np.array_equal(top.scores[:, ::2], top.scores[:, 1::2])
     assert np.array_equal(top.labels[:, ::2] + 1, top.labels[:, 1::2])
 
@@ -276,7 +276,7 @@ def test_labels_without_rows_are_never_offered() -> None:
     data = random_data()
     Y = data.Y.toarray()
     Y[:, [4, 9]] = 0
-    top = fit(Parabel(arity=3, depth=2, beam=100), TrainingData(data.X, sparse(Y))).predict_topk(data.X, 30)
+    top = fit(Parabel(arity=3, depth=2, beam=100), TrainingData.of(data.X, sparse(Y))).predict_topk(data.X, 30)
     assert not np.isin([4, 9], top.labels).any()
     assert (top.labels[:, 28:] == NO_LABEL).all()
     assert (top.labels[:, :28] != NO_LABEL).all()
@@ -284,7 +284,7 @@ def test_labels_without_rows_are_never_offered() -> None:
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 def test_a_single_label_is_offered_with_a_score(loss: str) -> None:
-    fitted = fit(Parabel(loss=loss), TrainingData(sparse(np.eye(3)), sparse([[1.0], [1.0], [0.0]])))
+    fitted = fit(Parabel(loss=loss), TrainingData.of(sparse(np.eye(3)), sparse([[1.0], [1.0], [0.0]])))
     top = fitted.predict_topk(sparse(np.eye(3)), 2)
     assert top.labels.tolist() == [[0, NO_LABEL]] * 3
     assert top.scores[0, 0] > top.scores[2, 0]
@@ -293,13 +293,13 @@ def test_a_single_label_is_offered_with_a_score(loss: str) -> None:
 def test_duplicate_rows_and_rows_without_features_or_labels_are_learnt_from() -> None:
     X = np.vstack([np.eye(4)] * 3 + [np.zeros((2, 4))])
     Y = np.vstack([np.eye(4)] * 2 + [np.zeros((4, 4)), np.eye(4)[:2]])
-    fitted = fit(Parabel(arity=2, leaf_size=1), TrainingData(sparse(X), sparse(Y)))
+    fitted = fit(Parabel(arity=2, leaf_size=1), TrainingData.of(sparse(X), sparse(Y)))
     assert fitted.predict_topk(sparse(np.eye(4)), 1).labels[:, 0].tolist() == [0, 1, 2, 3]
 
 
 def test_no_positive_at_all_is_refused() -> None:
     with pytest.raises(ConfigError, match="none of the 2 training rows has a label"):
-        fit(Parabel(), TrainingData(sparse(np.eye(2)), sparse(np.zeros((2, 3)))))
+        fit(Parabel(), TrainingData.of(sparse(np.eye(2)), sparse(np.zeros((2, 3)))))
 
 
 def test_rows_of_another_width_and_k_below_one_are_refused() -> None:
@@ -365,7 +365,7 @@ def noisy_data(n: int, seed: int) -> TrainingData:
     """Ten labels; label j is true with a probability of 0.05 to 0.95 that grows with the row's feature j."""
     rng = np.random.default_rng(seed)
     X = rng.random((n, 10)) * (rng.random((n, 10)) < 0.5)
-    return TrainingData(sparse(X), sparse(rng.random((n, 10)) < 1 / (1 + np.exp(3 - 6 * X))))
+    return TrainingData.of(sparse(X), sparse(rng.random((n, 10)) < 1 / (1 + np.exp(3 - 6 * X))))
 
 
 def worst_bin(fitted: FittedParabel, data: TrainingData) -> float:
@@ -396,13 +396,16 @@ def test_calibration_keeps_the_quality_of_the_ranking() -> None:
 def test_progress_of_two_trainings_is_one_count() -> None:
     steps: list[tuple[int, int]] = []
     model = Parabel(calibrate="platt", calibration_share=0.5, arity=2, leaf_size=2)
-    model.fit(random_data(60), np.random.default_rng(0), lambda step, total, metrics=None: steps.append((step, total)))
+    model.fit(
+        random_data(60),
+        FitContext(rng=np.random.default_rng(0), report=lambda step, total, metrics=None: steps.append((step, total))),
+    )
     assert steps == sorted(steps)
     assert {total for _, total in steps} == {steps[-1][0]}
 
 
 def test_too_few_rows_to_hold_out_are_refused() -> None:
-    data = TrainingData(sparse(np.eye(2)), sparse([[1.0], [0.0]]))
+    data = TrainingData.of(sparse(np.eye(2)), sparse([[1.0], [0.0]]))
     held_out_first = next(seed for seed in range(99) if np.random.default_rng(seed).permutation(2)[0] == 0)
     with pytest.raises(ConfigError, match="no label is left"):
         fit(Parabel(calibrate="platt", calibration_share=0.5), data, held_out_first)
@@ -422,13 +425,13 @@ def eurlex_part(folder: Path) -> TrainingData:
     number = {name: i for i, name in enumerate(sorted(set().union(*names)))}
     indptr = np.cumsum([0] + [len(own) for own in names])
     Y = binary_csr(np.array([number[name] for own in names for name in own]), indptr, len(number))
-    return TrainingData(csr(X.data, X.indices, X.indptr, X.shape[1]), Y)
+    return TrainingData.of(csr(X.data, X.indices, X.indptr, X.shape[1]), Y)
 
 
 def test_a_part_of_eurlex57k_is_learnt(real_data: Callable[[str], Path]) -> None:
     """Ridge regression on the same rows reaches 0.693 and 0.503."""
     data = eurlex_part(real_data("eurlex57k"))
-    top = fit(Parabel(), TrainingData(data.X[:5000], data.Y[:5000])).predict_topk(data.X[5000:], 5)
+    top = fit(Parabel(), TrainingData.of(data.X[:5000], data.Y[:5000])).predict_topk(data.X[5000:], 5)
     hits = np.take_along_axis(data.Y[5000:].toarray() > 0, top.labels, axis=1)
     assert hits[:, 0].mean() > 0.65
     assert hits.mean() > 0.48
@@ -436,7 +439,7 @@ def test_a_part_of_eurlex57k_is_learnt(real_data: Callable[[str], Path]) -> None
 
 def test_the_length_of_rows_does_not_matter_unless_asked() -> None:
     data = noisy_data(300, 0)
-    stretched = TrainingData(data.X * np.float32(8), data.Y)
+    stretched = TrainingData.of(data.X * np.float32(8), data.Y)
     plain, same = fit(Parabel(), data).predict_topk(data.X, 5), fit(Parabel(), stretched).predict_topk(stretched.X, 5)
     np.testing.assert_array_equal(plain.labels, same.labels)
     other = fit(Parabel(normalise=False), stretched).predict_topk(stretched.X, 5)

@@ -561,7 +561,7 @@ def test_two_steps_of_one_kind_are_both_told_and_the_nearest_model_is_the_runs(b
     page = Page(bench.page())
     assert "fruit · ova" in page.text
     assert page.text.count("make model (teacher)") == 3  # options, cost, lineage
-    assert "make model 1 min 2 s" in page.text
+    assert "make model (model) 1 min 2 s" in page.text
 
 
 def test_an_artifact_that_is_named_but_not_given_is_still_named(bench: Workbench) -> None:

@@ -1,4 +1,4 @@
-"""MakeResult data whose right answer is known: bags of words planted by labels that only groups of rows show."""
+"""Made-up data whose right answer is known: bags of words planted by labels that only groups of rows show."""
 
 from __future__ import annotations
 

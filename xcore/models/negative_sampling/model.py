@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import time
-import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import scipy.sparse as sp
 from pydantic import Field
 
-from xcore.components import Report
-from xcore.embedding.pca import FittedPca, Pca, RowBlocks
+from xcore.embedding.family import AnyEmbedding, load_embedding
+from xcore.embedding.pca import FittedPca, Pca
 from xcore.errors import ConfigError
-from xcore.models.base import Model, TrainingData
+from xcore.models.base import Model, rows_for
+from xcore.models.negative_sampling.label_sampler import LabelSampler
 from xcore.models.negative_sampling.linear_scorer import Scorer, evaluate
 from xcore.models.negative_sampling.pairs import Positives, Split
-from xcore.models.negative_sampling.parts import LabelSampler, Parts, Watched
-from xcore.models.negative_sampling.sgd import Checkpoints, FirstBiases, Method, Problem, Schedule, train
+from xcore.models.negative_sampling.sgd import FirstBiases, Method, Problem, Schedule, train
 from xcore.models.negative_sampling.updates import Parameters
 from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK, open_arrays, write_arrays
 from xcore.sampling.sampler import FittedSampler, FittedTree, Frequency, Tree, Uniform, load_sampler
+from xcore.training.checkpoints import Checkpoints, training_name
+from xcore.training.context import FitContext
+from xcore.training.data import Matrix, RowForm, TrainingData
+from xcore.training.stages import DeclaredStage, RowMap
 
 FEWEST_STEPS = 20  # an epoch; small data take smaller batches
 MAX_SOFTMAX_CLASSES = 100_000
@@ -42,7 +42,7 @@ class NegativeSampling(Positives, Model):
     - A step costs O(batch_size n_negatives (d + k log C)), whatever the number C of labels; the full softmax costs
       O(batch_size d C). Memory is that of the weights and of Adagrad's sums, 8 C d bytes, and the dense features.
     - Sparse features become whitened principal components first; dense ones are taken as they are. These, their
-      projection and the tree are `Parts`: steps make them once for all models that share them.
+      projection and the tree are stages: they are made once for all models that share them.
     - Labels without a training row are not trained, and never offered.
     - With ``labels: all`` every label of a row is a positive of its own (ours; the paper keeps the smallest id), so
       that scores estimate how a row's label is distributed. A positive's weight multiplies its part of the loss.
@@ -56,10 +56,13 @@ class NegativeSampling(Positives, Model):
       softmax have a Gaussian prior on the weights instead.
     """
 
+    takes: ClassVar[tuple[RowForm, ...]] = ("sparse", "vector")
+
     kind: Literal["negative-sampling"] = "negative-sampling"
     method: Method = Field("adversarial", description="Where false labels come from, and what loss is made of them.")
-    dimensions: int = Field(512, ge=1, description="Principal components that sparse features become, at most.")
-    whiten: bool = Field(True, description="Scale these components to variance 1.")
+    embedding: AnyEmbedding = Field(
+        Pca(), description="How sparse rows become vectors; rows that are vectors already stay as they are."
+    )
     epochs: int = Field(20, ge=1, description="Passes over the positives.")
     batch_size: int = Field(1000, ge=1, description="Positives of a step; fewer if an epoch has less than 20 steps.")
     n_negatives: int = Field(10, ge=1, title="Negatives", description="Labels drawn for each positive.")
@@ -80,21 +83,20 @@ class NegativeSampling(Positives, Model):
         0, ge=0, description="Score only this many labels, found in the tree by beam search; 0 scores all of them."
     )
 
-    @property
-    def embedding(self) -> Pca:
-        """How sparse features become vectors: the options of the step `embed`."""
-        return Pca(dimensions=self.dimensions, whiten=self.whiten)
+    def stages(self, form: RowForm) -> dict[str, DeclaredStage]:
+        """The vectors of sparse rows; and where a tree draws, what it sees of them and the tree itself."""
+        declared: dict[str, DeclaredStage] = {}
+        if form == "sparse":
+            declared["embedding"] = DeclaredStage(self.embedding)
+        if self.method in WITH_TREE:
+            seen = "embedding" if declared else None
+            declared["projection"] = DeclaredStage(Pca(dimensions=self.tree_dimensions), rows=seen)
+            declared["tree"] = DeclaredStage(self.sampler, rows="projection")
+        return declared
 
     @property
-    def projection(self) -> Pca | None:
-        """How vectors become what the tree sees: the options of the step `project`; None without a tree."""
-        return Pca(dimensions=self.tree_dimensions) if self.method in WITH_TREE else None
-
-    @property
-    def sampler(self) -> LabelSampler | None:
-        """The options of the step `fit_sampler`; None without a tree."""
-        if self.method not in WITH_TREE:
-            return None
+    def sampler(self) -> LabelSampler:
+        """The tree, fitted to the positives that this model trains on."""
         return LabelSampler(
             tree=self.tree,
             labels=self.labels,
@@ -102,59 +104,39 @@ class NegativeSampling(Positives, Model):
             max_held_out=self.max_held_out,
         )
 
-    def fit(
-        self,
-        data: TrainingData,
-        rng: np.random.Generator,
-        report: Report,
-        checkpoints: Path | None = None,
-        parts: Parts | None = None,
-        watched: Watched | None = None,
-    ) -> FittedNegativeSampling:
-        """Train; with `parts`, on vectors that their embedding made, else all parts are made first.
-
-        With a folder for `checkpoints`, a training that was killed goes on where it was, to the same bits, when it is
-        started again with the same data, options and generator.
-        """
-        seed = int(rng.integers(2**63))
-        if parts is None:
-            parts, data = self.prepare(data, np.random.default_rng([seed, 2]))
-        X, split = np.ascontiguousarray(data.X, np.float32), self.split(data.Y)
+    def _fit(self, data: TrainingData, context: FitContext) -> FittedNegativeSampling:
+        """Train on the vectors that the stages made; the learning curve is measured on dev rows, if there are any."""
+        seed = int(context.rng.integers(2**63))
+        maps = _Maps.of(data)
+        X = data.stage("embedding").X if maps.embedding else np.ascontiguousarray(data.X, np.float32)
+        Z = data.stage("projection").X if maps.projection else np.zeros((len(X), 0), np.float32)
+        split = self.split(data.Y)
         self._check(len(split.labels))
-        Z = parts.projected(X)
-        noise = self._noise(parts, Z, split)
+        noise = self._noise(data, Z, split)
         used = noise if self._corrects() else None
         held_out = (X, Z, split.held_out)
-        if watched is not None:
-            held_out = (watched.X, parts.projected(watched.X), split.of_others(watched.Y, self.labels))
+        if data.dev is not None:
+            held_out = (*maps.apply(data.dev.X), split.of_others(data.dev.Y, self.labels))
 
         def measure(parameters: Parameters) -> dict[str, float]:
             scorer = Scorer(parameters.rows, parameters.biases.copy(), used)
             return evaluate(scorer, *held_out) if len(held_out[2]) else {}
 
-        kept = Checkpoints(checkpoints, self._name(data, seed) if checkpoints else "")
+        name = training_name(self._training_options(), seed, (X, data.Y)) if context.scratch else ""
         problem, schedule = self._problem(X, Z, split, noise), self._schedule(split, seed)
-        points = watched.points if watched else "epochs"
-        spent = (parts.seconds, parts.cpu_seconds)
-        parameters = train(problem, schedule, spent, measure, report, kept, points)
+        sampler = [data.stages[role] for role in ("projection", "tree") if role in data.stages]
+        spent = (sum(stage.seconds for stage in sampler), sum(stage.cpu_seconds for stage in sampler))
+        checkpoints = Checkpoints(context.scratch, name)
+        parameters = train(problem, schedule, spent, measure, context.report, checkpoints, context.curve)
         scorer = Scorer(*parameters.without_sums(), used)
-        n_features = parts.embedding.n_features if parts.embedding else X.shape[1]
+        n_features = maps.embedding.n_features if maps.embedding else X.shape[1]
         return FittedNegativeSampling(
-            n_features, data.Y.shape[1], split.labels, scorer, parts.embedding, parts.projection, self.shortlist
+            n_features, data.n_labels, split.labels, scorer, maps.embedding, maps.projection, self.shortlist
         )
 
-    def prepare(self, data: TrainingData, rng: np.random.Generator) -> tuple[Parts, TrainingData]:
-        """What the steps `embed`, `project` and `fit_sampler` make, in memory, and the data as vectors."""
-        embedding, X = None, data.X
-        if sp.issparse(X):
-            embedding = self.embedding.fit(RowBlocks(X), rng)
-            X = embedding.transform(X)
-        start, cpu_start = time.perf_counter(), time.process_time()
-        projection = self.projection.fit(RowBlocks(X), rng) if self.projection else None
-        parts = Parts(embedding, projection)
-        tree = self.sampler.fit(parts.projected(X), data.Y) if self.sampler else None
-        spent = time.perf_counter() - start, time.process_time() - cpu_start
-        return replace(parts, tree=tree, seconds=spent[0], cpu_seconds=spent[1]), TrainingData(X, data.Y)
+    def _training_options(self) -> dict[str, Any]:
+        """The options that training depends on; those of prediction do not matter."""
+        return {name: value for name, value in self.options().items() if name != "shortlist"}
 
     def _check(self, n_classes: int) -> None:
         if self.method == "softmax" and n_classes > MAX_SOFTMAX_CLASSES:
@@ -171,19 +153,19 @@ class NegativeSampling(Positives, Model):
     def _corrects(self) -> bool:
         return self.correct_bias and self.method in ("adversarial", "frequency")
 
-    def _noise(self, parts: Parts, Z: Float32, split: Split) -> FittedSampler | None:
+    def _noise(self, data: TrainingData, Z: Float32, split: Split) -> FittedSampler | None:
         if self.method == "softmax":
             return None
         if self.method not in WITH_TREE:
             options = Frequency() if self.method == "frequency" else Uniform()
             return options.fit(Z[split.train.rows], split.train.classes, len(split.labels))
-        if parts.tree is None or parts.tree.n_labels != len(split.labels):
-            found = "none" if parts.tree is None else f"one of {parts.tree.n_labels} labels"
+        tree: FittedTree = data.stage("tree").fitted
+        if tree.n_labels != len(split.labels):
             raise ConfigError(
-                f"method: {self.method} needs a tree of the {len(split.labels)} labels that it trains on, got {found}: "
-                "fit the tree on the same rows, with the same labels and held_out_share"
+                f"method: {self.method} needs a tree of the {len(split.labels)} labels that it trains on, got one of "
+                f"{tree.n_labels} labels: fit the tree on the same rows, with the same labels and held_out_share"
             )
-        return parts.tree
+        return tree
 
     def _problem(self, X: Float32, Z: Float32, split: Split, noise: FittedSampler | None) -> Problem:
         pairs, log_noise = split.train, np.zeros(len(split.train), np.float32)
@@ -204,19 +186,27 @@ class NegativeSampling(Positives, Model):
             seed=np.uint64(seed),
         )
 
-    def _name(self, data: TrainingData, seed: int) -> str:
-        """Names a training by its options, seed and data; prediction's options do not matter."""
-        options = self.options()
-        del options["shortlist"]
-        arrays = [data.Y.indices, data.Y.indptr, data.Y.data]
-        arrays += [data.X.data, data.X.indices, data.X.indptr] if sp.issparse(data.X) else [data.X]
-        sums = [zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data) for array in arrays]
-        return hashlib.sha256(json.dumps([options, seed, sums], sort_keys=True).encode()).hexdigest()
-
     @classmethod
     def load(cls, directory: Path) -> FittedNegativeSampling:
         """Open a model that `FittedNegativeSampling.save` wrote."""
         return FittedNegativeSampling.load(directory)
+
+
+@dataclass(frozen=True)
+class _Maps:
+    """From the rows that the model takes to its vectors, and on to what the tree sees."""
+
+    embedding: RowMap | None
+    projection: FittedPca | None
+
+    @classmethod
+    def of(cls, data: TrainingData) -> _Maps:
+        found = [data.stages[role].fitted if role in data.stages else None for role in ("embedding", "projection")]
+        return cls(*found)
+
+    def apply(self, X: Matrix) -> tuple[Float32, Float32]:
+        x = np.ascontiguousarray(X, np.float32) if self.embedding is None else self.embedding.transform(X)
+        return x, np.zeros((len(x), 0), np.float32) if self.projection is None else self.projection.transform(x)
 
 
 @dataclass(frozen=True)
@@ -229,7 +219,7 @@ class FittedNegativeSampling:
         Label ids of the classes, ascending.
     scorer : Scorer
         The linear model, with the noise if it is added to the scores.
-    embedding : FittedPca or None
+    embedding : RowMap or None
         From sparse features to those of the linear model.
     projection : FittedPca or None
         From the features of the linear model to those of the tree.
@@ -241,38 +231,37 @@ class FittedNegativeSampling:
     n_labels: int
     labels: Int32
     scorer: Scorer
-    embedding: FittedPca | None
+    embedding: RowMap | None
     projection: FittedPca | None
     shortlist: int = 0
 
-    def predict_topk(self, X: Any, k: int) -> TopK:
+    @property
+    def form(self) -> RowForm:
+        return "vector" if self.embedding is None else "sparse"
+
+    def predict_topk(self, X: Matrix, k: int) -> TopK:
         """The k best labels of each row, with scores ``xi + log p_n``; ties go to the lower label id.
 
         Cost of a row O(C (d + tree_dimensions)), or O(shortlist (d + tree_dimensions log C)).
         """
-        if X.shape[1] != self.n_features:
-            raise ConfigError(f"this model was trained on {self.n_features} features, got rows with {X.shape[1]}")
-        if k < 1:
-            raise ConfigError(f"k must be at least 1, got {k}")
-        x, z = self._features(X)
+        x, z = self._features(rows_for(self, X, k))
         if self.shortlist:
             return self._named(self.scorer.shortlist_topk(x, z, k, self.shortlist))
         return self._named(self.scorer.exact_topk(x, z, k))
 
-    def shortlist_recall(self, X: Any, k: int, width: int | None = None) -> float | None:
+    def shortlist_recall(self, X: Matrix, k: int, width: int | None = None) -> float | None:
         """The share of the exact k best labels of the rows of X that a shortlist contains, by default the model's."""
         width = self.shortlist if width is None else width
         if not width:
             return None
-        x, z = self._features(X)
+        x, z = self._features(rows_for(self, X, k))
         exact, short = self.scorer.exact_topk(x, z, k), self.scorer.shortlist_topk(x, z, width, width)
         found = (exact.labels[:, :, None] == short.labels[:, None, :]).any(axis=2) & (exact.labels != NO_LABEL)
         return float(found.sum() / max((exact.labels != NO_LABEL).sum(), 1))
 
-    def _features(self, X: Any) -> tuple[Float32, Float32]:
-        x = np.ascontiguousarray(X, np.float32) if self.embedding is None else self.embedding.transform(X)
-        is_used = self.projection is not None and isinstance(self.scorer.noise, FittedTree)
-        return x, self.projection.transform(x) if self.projection and is_used else np.zeros((len(x), 0), np.float32)
+    def _features(self, X: Matrix) -> tuple[Float32, Float32]:
+        is_used = isinstance(self.scorer.noise, FittedTree)
+        return _Maps(self.embedding, self.projection if is_used else None).apply(X)
 
     def _named(self, top: TopK) -> TopK:
         named = np.where(top.labels == NO_LABEL, NO_LABEL, self.labels[np.maximum(top.labels, 0)])
@@ -299,9 +288,8 @@ class FittedNegativeSampling:
         )
         parts = about["parts"]
         noise = load_sampler(directory, "noise") if "noise" in parts else None
-        embedding, projection = (
-            FittedPca.load(directory, name) if name in parts else None for name in ("embedding", "projection")
-        )
+        embedding = load_embedding(directory, "embedding") if "embedding" in parts else None
+        projection = FittedPca.load(directory, "projection") if "projection" in parts else None
         scorer = Scorer(arrays["weights"], arrays["biases"], noise)
         sizes = (about["n_features"], about["n_labels"])
         return cls(*sizes, arrays["labels"], scorer, embedding, projection, about["shortlist"])

@@ -6,12 +6,9 @@ training that was killed goes on from its last checkpoint to the same bits.
 
 from __future__ import annotations
 
-import logging
 import time
-import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numba
@@ -20,7 +17,6 @@ import numpy as np
 from xcore.components import Report
 from xcore.models.negative_sampling.losses import augment_and_reduce, one_vs_each
 from xcore.models.negative_sampling.pairs import Pairs
-from xcore.models.negative_sampling.parts import Points
 from xcore.models.negative_sampling.updates import (
     Batch,
     Parameters,
@@ -31,23 +27,21 @@ from xcore.models.negative_sampling.updates import (
     step_separable,
 )
 from xcore.numeric.draws import keys_of
-from xcore.numeric.matrices import Float32, Float64, Int64, open_arrays, row_blocks, write_arrays
+from xcore.numeric.matrices import Float32, Float64, Int64, row_blocks
 from xcore.numeric.parallel import over_blocks, single_threaded_blas
 from xcore.sampling.sampler import FittedSampler, FittedUniform
+from xcore.training.checkpoints import Checkpoints
+from xcore.training.context import CurvePoints
 
 Method = Literal["adversarial", "uniform", "frequency", "nce", "one-vs-each", "augment-and-reduce", "softmax"]
 FirstBiases = Literal["zero", "inverse"]
 # How log p_n enters the logit of the loss, and the regularised score: see `losses`.
 SEPARABLE = {"adversarial": (0.0, 1.0), "uniform": (0.0, 0.0), "frequency": (0.0, 0.0), "nce": (-1.0, 0.0)}
 
-CHECKPOINT_SECONDS = 60.0
-CHECKPOINT_SHARE = 0.05  # of the time may go to writing checkpoints
 REPORTS_AN_EPOCH = 20
 SOFTMAX_CLASSES = 1024  # of a tile that a thread takes at a time
 FIRST_POINTS = 8  # of a finely measured curve within the first epoch
 ETA_DECAY = 0.9  # the n-th visit moves a row's eta by n^-0.9 of the way, as Ruiz et al. (2018) do
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -113,67 +107,21 @@ class State:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
 
-    def save(self, path: Path, name: str) -> None:
-        """Write all at once: a checkpoint is whole or not there."""
+    def arrays(self) -> dict[str, Any]:
+        """All of it, for a checkpoint."""
         numbers = np.array([self.step, self.loss, self.seconds, self.cpu_seconds])
-        arrays = self.parameters._asdict() | {"etas": self.etas, "numbers": numbers}
-        part = path.with_name(f".{uuid.uuid4().hex}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            write_arrays(part, arrays | {f"training {name}": np.zeros(0)})
-            part.replace(path)
-        except FileNotFoundError:  # another process made the same model meanwhile, and cleared the folder
-            log.warning("%s was removed while a checkpoint was written: training goes on without it", path.parent)
+        return self.parameters._asdict() | {"etas": self.etas, "numbers": numbers}
 
     @classmethod
-    def load(cls, path: Path, name: str) -> State | None:
-        """The checkpoint of the training of that name; None if there is none."""
-        if not path.exists():
-            return None
-        arrays = open_arrays(path)
-        if f"training {name}" not in arrays:
-            return None
-        parameters = Parameters(*(arrays[field].copy() for field in Parameters._fields))
+    def of(cls, arrays: Mapping[str, Any]) -> State:
+        """What `arrays` gave."""
         step, *others = arrays["numbers"].tolist()
-        return cls(parameters, arrays["etas"].copy(), int(step), *others)
+        parameters = Parameters(*(arrays[name] for name in Parameters._fields))
+        return cls(parameters, arrays["etas"], int(step), *others)
 
     def spent(self) -> dict[str, float]:
         """The time spent so far, as metrics."""
         return {"seconds": self.seconds, "cpu_seconds": self.cpu_seconds}
-
-
-@dataclass
-class Checkpoints:
-    """Keeps the state of one training in a folder, from time to time.
-
-    Parameters
-    ----------
-    directory : Path or None
-        None keeps nothing.
-    name : str
-        Names the data, options and seed: another training's checkpoint is not taken up.
-    """
-
-    directory: Path | None
-    name: str
-    _last: float = field(default_factory=time.monotonic)
-    _wait: float = 0.0
-
-    @property
-    def path(self) -> Path | None:
-        return None if self.directory is None else self.directory / "training.safetensors"
-
-    def latest(self) -> State | None:
-        return None if self.path is None else State.load(self.path, self.name)
-
-    def offer(self, state: State, now: bool = False) -> None:
-        """Write the state if it is time for it, or at once; never for more than a small share of the time."""
-        start = time.monotonic()
-        if self.path is None or (not now and start - self._last < max(self._wait, CHECKPOINT_SECONDS)):
-            return
-        state.save(self.path, self.name)
-        self._last = time.monotonic()
-        self._wait = (self._last - start) / CHECKPOINT_SHARE
 
 
 def train(
@@ -183,10 +131,11 @@ def train(
     evaluate: Callable[[Parameters], dict[str, float]],
     report: Report,
     checkpoints: Checkpoints,
-    points: Points = "epochs",
+    points: CurvePoints = "epochs",
 ) -> Parameters:
     """Run all epochs, or what a checkpoint left of them; `points` says where the learning curve is measured."""
-    state = checkpoints.latest() or _first_state(problem, schedule, *seconds_before)
+    kept = checkpoints.read()
+    state = State.of(kept) if kept else _first_state(problem, schedule, *seconds_before)
     n_pairs = len(problem.pairs)
     n_batches = -(-n_pairs // schedule.batch_size)
     total, advance = schedule.epochs * n_batches, _step_of(problem, schedule)
@@ -203,7 +152,8 @@ def train(
             state.seconds += time.perf_counter() - start
             state.cpu_seconds += time.process_time() - cpu_start
             if number + 1 < n_batches:
-                checkpoints.offer(state)
+                if checkpoints.is_due():
+                    checkpoints.write(state.arrays())
                 if state.step in early:
                     report(state.step, total, state.spent() | evaluate(state.parameters))
                 elif (number + 1) % pause == 0:
@@ -212,7 +162,8 @@ def train(
         if points != "last" or epoch + 1 == schedule.epochs:
             metrics |= evaluate(state.parameters)
         state.loss = 0.0
-        checkpoints.offer(state, now=epoch + 1 == schedule.epochs)
+        if checkpoints.is_due() or epoch + 1 == schedule.epochs:
+            checkpoints.write(state.arrays())
         report(state.step, total, metrics)
     return state.parameters
 

@@ -17,6 +17,7 @@ from xcore.models.parabel.solver import solve_logistic, solve_squared_hinge
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64
 from xcore.numeric.parallel import SparseRows
 from xcore.numeric.simd import LANES
+from xcore.training.checkpoints import Pieces
 
 BLOCKS_A_TASK = 8  # further children of one node are trained by further tasks, which gather the rows again
 
@@ -101,6 +102,7 @@ def train_forest(
     solver: Solver,
     seeds: npt.NDArray[np.uint64],
     done: Callable[[int, int], None],
+    pieces: Pieces,
 ) -> Chunks:
     """Train the classifiers of every node on the rows that have a positive under that node; the root sees all rows.
 
@@ -114,6 +116,8 @@ def train_forest(
     seeds : uint64 (n_trees, n_nodes)
     done : callable
         Told the number of finished tasks and of all tasks.
+    pieces : Pieces
+        Tasks that a killed training had finished; receives those that this one finishes.
 
     Notes
     -----
@@ -128,6 +132,8 @@ def train_forest(
     largest_first = sorted(range(len(tasks)), key=lambda i: (-sizes[i], i))
 
     def train(i: int) -> Part:
+        if i in pieces.done:
+            return Part(**pieces.done[i])
         task = tasks[i]
         return _train_node(rows, n, d, labels, orders[task.tree], task, solver, seeds[task.tree, task.node])
 
@@ -135,6 +141,8 @@ def train_forest(
     with ThreadPoolExecutor(numba.get_num_threads()) as pool:
         for i, part in zip(largest_first, pool.map(train, largest_first), strict=True):
             parts[i] = part
+            if i not in pieces.done:
+                pieces.add(i, part._asdict())
             done(len(parts), len(tasks))
     return _pack(tasks, [parts[i] for i in range(len(tasks))])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,13 +15,16 @@ from pydantic import Field
 
 from xcore.components import Report
 from xcore.errors import ConfigError
-from xcore.models.base import Model, TrainingData
+from xcore.models.base import Model, rows_for
 from xcore.models.parabel.calibration import fit_curves
 from xcore.models.parabel.forest import Chunks, Solver, train_forest
 from xcore.models.parabel.label_tree import Shape, embed_labels, order_labels
 from xcore.models.parabel.search import best_labels, search_forest
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64, TopK, csr, open_arrays, row_blocks
 from xcore.numeric.parallel import SparseRows, over_blocks
+from xcore.training.checkpoints import Checkpoints, Pieces, training_name
+from xcore.training.context import FitContext
+from xcore.training.data import Matrix, RowForm, TrainingData, canonical_csr
 
 BLOCK_SCORES = 2**22  # child scores that one thread holds at a time while predicting
 CALIBRATION_OFFERS = 50
@@ -69,15 +73,16 @@ class Parabel(Model):
         0.1, gt=0, le=0.5, description="Share of the rows held out to fit probabilities; the final model uses all rows."
     )
 
-    def fit(self, data: TrainingData, rng: np.random.Generator, report: Report) -> FittedParabel:
+    def _fit(self, data: TrainingData, context: FitContext) -> FittedParabel:
         """Cluster the labels, train all classifiers, and fit probabilities if asked to."""
+        X, Y, rng = canonical_csr(data.X), canonical_csr(data.Y), context.rng
         if self.normalise:
-            X = _canonical(data.X)
             rows = _unit_rows(SparseRows.of(X))
-            data = TrainingData(csr(rows.data, rows.indices, rows.indptr, X.shape[1]), data.Y)
+            X = csr(rows.data, rows.indices, rows.indptr, X.shape[1])
+        training = training_name(self.options(), _seed_of(rng), (X, Y)) if context.scratch else ""
+        kept = Checkpoints(context.scratch, training)
         if self.calibrate == "none":
-            return self._fit_forest(data, rng, _Progress(report, 0, 1))
-        X, Y = _canonical(data.X), _canonical(data.Y)
+            return self._fit_forest(X, Y, rng, _Progress(context.report, 0, 1), Pieces(kept, "whole"))
         shuffled = rng.permutation(X.shape[0])
         n_held = max(1, round(self.calibration_share * X.shape[0]))
         held, rest = np.sort(shuffled[:n_held]), np.sort(shuffled[n_held:])
@@ -86,20 +91,21 @@ class Parabel(Model):
                 f"calibrate: platt holds out {n_held} of {X.shape[0]} rows, and no label is left in the others. "
                 "Give more rows, lower calibration_share, or set calibrate: none"
             )
-        partial = self._fit_forest(TrainingData(X[rest], Y[rest]), rng, _Progress(report, 0, 2))
+        partial = self._fit_forest(X[rest], Y[rest], rng, _Progress(context.report, 0, 2), Pieces(kept, "partial"))
         curves = fit_curves(partial.predict_topk(X[held], CALIBRATION_OFFERS), Y[held])
-        whole = self._fit_forest(TrainingData(X, Y), rng, _Progress(report, 1, 2))
+        whole = self._fit_forest(X, Y, rng, _Progress(context.report, 1, 2), Pieces(kept, "whole"))
         return replace(whole, slopes=curves[0], offsets=curves[1])
 
-    def _fit_forest(self, data: TrainingData, rng: np.random.Generator, progress: _Progress) -> FittedParabel:
-        X, Y = _canonical(data.X), _canonical(data.Y)
+    def _fit_forest(
+        self, X: CSR, Y: CSR, rng: np.random.Generator, progress: _Progress, pieces: Pieces
+    ) -> FittedParabel:
         seen = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1])).astype(np.int32)
         if not len(seen):
             raise ConfigError(
                 f"none of the {Y.shape[0]} training rows has a label: parabel needs at least one positive"
             )
-        by_label = _canonical(Y.T.tocsr())
-        positives = _canonical(by_label[seen])
+        by_label = canonical_csr(Y.T.tocsr())
+        positives = canonical_csr(by_label[seen])
         shape = Shape.of(len(seen), self.arity, self.leaf_size, self.depth)
         embeddings = embed_labels(X, positives) if shape.depth else None
         orders = np.empty((self.n_trees, len(seen)), np.int32)
@@ -108,7 +114,7 @@ class Parabel(Model):
         seeds = rng.integers(0, 2**63, (self.n_trees, shape.n_nodes), dtype=np.uint64)
         del embeddings
         solver = Solver(self.loss, self.cost, self.bias, self.tolerance, self.max_passes, self.prune_below)
-        chunks = train_forest(X, positives, orders, shape, solver, seeds, progress)
+        chunks = train_forest(X, positives, orders, shape, solver, seeds, progress, pieces)
         return FittedParabel(
             X.shape[1],
             Y.shape[1],
@@ -139,17 +145,9 @@ class _Progress:
         self.report(STEPS * self.training + STEPS * step // total, STEPS * self.n_trainings)
 
 
-def _canonical(matrix: CSR) -> CSR:
-    """The same matrix with ascending, unrepeated column ids and the types of `csr`; copied only where it must be."""
-    rows = _canonical_rows(matrix)
-    return csr(rows.data, rows.indices, rows.indptr, matrix.shape[1])
-
-
-def _canonical_rows(matrix: CSR) -> SparseRows:
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-    return SparseRows.of(matrix)
+def _seed_of(rng: np.random.Generator) -> int:
+    """A number that tells generator states apart; the generator is not moved."""
+    return zlib.crc32(json.dumps(rng.bit_generator.state, sort_keys=True, default=str).encode())
 
 
 @numba.njit(cache=True, nogil=True)
@@ -209,17 +207,17 @@ class FittedParabel:
     slopes: Float32 = field(default_factory=_no_curve)
     offsets: Float32 = field(default_factory=_no_curve)
 
-    def predict_topk(self, X: CSR, k: int) -> TopK:
+    @property
+    def form(self) -> RowForm:
+        return "sparse"
+
+    def predict_topk(self, X: Matrix, k: int) -> TopK:
         """The k best labels of each row, with scores in [0, 1]; equal scores by ascending label.
 
         At most the labels of `beam` last nodes are offered. Memory is bounded by blocks of rows.
         """
-        if X.shape[1] != self.n_features:
-            raise ConfigError(f"this model was trained on {self.n_features} features, got rows with {X.shape[1]}")
-        if k < 1:
-            raise ConfigError(f"k must be at least 1, got {k}")
-        rows = _canonical_rows(X)
-        rows = _unit_rows(rows) if self.normalise else rows
+        X = rows_for(self, X, k)
+        rows = _unit_rows(SparseRows.of(X)) if self.normalise else SparseRows.of(X)
         levels, first_children, edges = self._layout
         top = TopK(np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32))
 

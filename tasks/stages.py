@@ -1,0 +1,61 @@
+"""Stages of models: one step makes any of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import SerializeAsAny
+
+from tasks.featurise import open_features
+from tasks.training_data import fit_context, open_rows, open_training_data
+from xcore.artifacts import BuildContext, Recipe
+from xcore.components import Component
+from xcore.data.features import FeatureWriter
+from xcore.training.data import RowForm
+from xcore.training.stages import RowMap, Stage, Staged
+
+
+class StageStep(Component):
+    """A stage, and what opens the earlier stages that it uses."""
+
+    stage: SerializeAsAny[Stage]
+    uses: dict[str, SerializeAsAny[Stage]]
+
+
+def make_stage(context: BuildContext) -> Mapping[str, Any]:
+    """Fit a stage on the training split; one that maps rows is applied to every split, block by block."""
+    start = time.process_time()
+    options: StageStep = context.options
+    source = open_features(context.inputs["rows"])
+    data = open_training_data(context.inputs, source.form, options.stage.wants, options.uses)
+    fitted = options.stage.fit(data, fit_context(context))
+    fitted.save(context.directory)
+    counts: dict[str, Any] = {}
+    if isinstance(fitted, RowMap):
+        with FeatureWriter(context.directory, fitted.dimensions) as writer:
+            for split in source.splits:
+                for block in open_rows(context.inputs, split, source.form).blocks():
+                    writer.write(split, fitted.transform(block))
+        counts = {"features": fitted.n_features, "dimensions": fitted.dimensions, "rows": writer.rows}
+    return counts | {"cpu_seconds": time.process_time() - start}
+
+
+def stage_recipes(model: Staged, form: RowForm, data: Mapping[str, Recipe], seed: int) -> dict[str, Recipe]:
+    """The stages of a model by role; `data` holds the recipes of its rows and targets.
+
+    A stage takes only what it uses, so models and seeds that do not matter to it share it.
+    """
+    declared, made = model.stages(form), dict[str, Recipe]()
+    for role, one in declared.items():
+        stage = one.options
+        inputs = {"rows": data["features"] if one.rows is None else made[one.rows]}
+        if stage.learns_labels or stage.wants:
+            inputs |= {name: data[name] for name in ("dataset", "labels", "vocabulary") if name in data}
+        inputs |= {used: made[used] for used in one.uses}
+        step = StageStep(stage=stage, uses={used: declared[used].options for used in one.uses})
+        seed_used = seed if stage.is_random else 0
+        title = f"fit {role.replace('_', ' ')}"
+        made[role] = Recipe(stage.artifact, make_stage, step, inputs, seed=seed_used, title=title)
+    return made

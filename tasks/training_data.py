@@ -1,0 +1,136 @@
+"""What a fit learns from, opened from artifacts: rows in the asked form, targets, dev rows, labels and bags."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.featurise import open_features
+from xcore.artifacts import Artifact, BuildContext
+from xcore.data.dataset import Dataset
+from xcore.data.features import Features
+from xcore.data.readers.base import Split
+from xcore.imputation.base import Imputed
+from xcore.numeric.matrices import CSR, csr, sparse_of_dense
+from xcore.text.family import load_text
+from xcore.training.context import FitContext
+from xcore.training.data import (
+    Bags,
+    LabelledRows,
+    LabelSide,
+    Matrix,
+    PreparedStage,
+    RowForm,
+    Rows,
+    TrainingData,
+    Wish,
+)
+from xcore.training.stages import RowMap, Stage
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of one split of an artifact, read when asked for."""
+
+    source: Dataset | Features
+    split: Split
+    form: RowForm
+
+    def whole(self) -> Matrix:
+        if self.form == "vector":
+            return self.source.vectors(self.split)
+        return self.source.X(self.split)
+
+    def blocks(self) -> Iterator[Matrix]:
+        is_converted = self.form == "sparse" and self.source.form == "vector"
+        blocks = iter(self.source.blocks(self.split))
+        return (sparse_of_dense(block) for block in blocks) if is_converted else blocks
+
+
+@dataclass(frozen=True)
+class TextRows:
+    """The texts of one split of a dataset, as they are or as token numbers of a vocabulary."""
+
+    dataset: Dataset
+    split: Split
+    form: RowForm
+    vocabulary: Artifact | None = None
+
+    def whole(self) -> Matrix:
+        texts = [text for block in self.dataset.text_blocks(self.split) for text in block.to_pylist()]
+        return self._encoded(texts)
+
+    def blocks(self) -> Iterator[Matrix]:
+        return (self._encoded(block.to_pylist()) for block in self.dataset.text_blocks(self.split))
+
+    def _encoded(self, texts: list[str]) -> Matrix:
+        return texts if self.vocabulary is None else load_text(self.vocabulary.directory).sequences(texts)
+
+
+def open_rows(inputs: Mapping[str, Artifact], split: Split, form: RowForm) -> Rows:
+    """The rows of a split in a form: from the input `rows`, else from `features`, or for texts from the dataset."""
+    if form in ("text", "tokens"):
+        vocabulary = inputs["vocabulary"] if form == "tokens" else None
+        return TextRows(Dataset(inputs["dataset"].directory), split, form, vocabulary)
+    return StoredRows(open_features(inputs.get("rows") or inputs["features"]), split, form)
+
+
+def training_labels(inputs: Mapping[str, Artifact]) -> CSR:
+    """Targets of the training split: the imputed ones that are among the inputs as `labels`, else the dataset's own."""
+    imputed = inputs.get("labels")
+    return Imputed.load(imputed.directory).Y if imputed else Dataset(inputs["dataset"].directory).Y("train")
+
+
+def open_training_data(
+    inputs: Mapping[str, Artifact],
+    form: RowForm,
+    wants: Collection[Wish] = (),
+    stages: Mapping[str, Stage] | None = None,
+) -> TrainingData:
+    """What a model or a stage learns from, as far as it asks for it; a stage without a dataset learns no labels."""
+    rows = open_rows(inputs, "train", form)
+    if "dataset" not in inputs:
+        return TrainingData(rows, csr(np.zeros(0), np.zeros(0), np.zeros(1), 0))
+    dataset = Dataset(inputs["dataset"].directory)
+    data = TrainingData(
+        rows,
+        training_labels(inputs),
+        dev=_dev_rows(dataset, inputs, form) if "dev" in wants else None,
+        labels=_label_side(dataset, inputs) if "labels" in wants else None,
+        bags=_bags(dataset) if "bags" in wants else None,
+    )
+    for role, stage in (stages or {}).items():
+        data = data.with_stage(role, open_stage(inputs[role], stage))
+    return data
+
+
+def open_stage(artifact: Artifact, stage: Stage) -> PreparedStage:
+    """A stage that was made before, with the training rows that it maps and what it cost."""
+    fitted = stage.load(artifact.directory)
+    rows = StoredRows(Features(artifact.directory), "train", "vector") if isinstance(fitted, RowMap) else None
+    return PreparedStage(fitted, rows, artifact.manifest.seconds, float(artifact.manifest.counts["cpu_seconds"]))
+
+
+def fit_context(context: BuildContext) -> FitContext:
+    """The surroundings of a fit inside a step."""
+    return FitContext(rng=context.rng, report=context.report, scratch=context.scratch)
+
+
+def _dev_rows(dataset: Dataset, inputs: Mapping[str, Artifact], form: RowForm) -> LabelledRows | None:
+    if "dev" not in dataset.splits:
+        return None
+    return LabelledRows(open_rows(inputs, "dev", form), dataset.Y("dev"))
+
+
+def _label_side(dataset: Dataset, inputs: Mapping[str, Artifact]) -> LabelSide:
+    """Label texts, as rows of the training rows' space where those were made of text by a vocabulary."""
+    texts = dataset.label_texts()
+    vocabulary = inputs.get("vocabulary")
+    X = load_text(vocabulary.directory).transform(texts) if vocabulary else None
+    return LabelSide(texts, X, dataset.label_features())
+
+
+def _bags(dataset: Dataset) -> Bags | None:
+    return None
