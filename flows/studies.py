@@ -9,13 +9,16 @@ from typing import Any
 from prefect import flow
 
 from flows.factors import Factors, Values, combinations, params_with, place_of, value_at
-from flows.params import SimulateParams
+from flows.params import PipelineParams, SimulateParams
 from flows.pipeline import plan_pipeline
+from flows.plans import LearningPlan
 from flows.study_params import StudyParams, Tuning
 from tasks.curves import curve_recipe
-from tasks.execution import Child, make_result
+from tasks.execution import make_result
+from tasks.ingest import dataset_recipe
 from tasks.simulate import simulation_recipe
 from tasks.study import study_recipe, tabulate_curves, tabulate_study
+from tasks.tracked_steps import Child
 from xcore.artifacts import Recipe
 from xcore.components import Component
 from xcore.errors import ConfigError
@@ -61,28 +64,36 @@ def _plan(params: StudyParams) -> tuple[Recipe, dict[str, Child]]:
 def _plan_cells(params: StudyParams, levels: Levels) -> list[PlannedCell]:
     """The cells in the order of the combinations; those with the same results are one."""
     found: dict[tuple[str, ...], PlannedCell] = {}
+    datasets: dict[str, Recipe] = {}
     for values in combinations(params.factors):
         grid = params.grid_of(_labels(values, levels, params))
-        results = [_plan_result(params, values, grid, seed) for seed in params.all_seeds]
+        results = [_plan_result(params, values, grid, seed, datasets) for seed in params.all_seeds]
         cell = found.setdefault(tuple(result.id for result in results), PlannedCell([], results))
         cell.combinations.append(values)
     return list(found.values())
 
 
-def _plan_result(params: StudyParams, values: Values, grid: Factors, seed: int) -> Recipe:
+def _plan_result(params: StudyParams, values: Values, grid: Factors, seed: int, datasets: dict[str, Recipe]) -> Recipe:
     """What `pipeline` makes with these parameters, or the learning curve of its model."""
     cell = params_with(params, values, "factors", seed)
     if params.curve is None:
-        return plan_pipeline(cell).evaluation
+        return _plan_pipeline(cell, datasets).evaluation
     candidates = [params_with(cell, settings, "tuning.grids") for settings in combinations(grid)]
     models = [candidate.model for candidate in candidates if isinstance(candidate.model, NegativeSampling)]
-    inputs = [plan_pipeline(candidate).model.inputs for candidate in candidates]
+    inputs = [_plan_pipeline(candidate, datasets).model.inputs for candidate in candidates]
     if any(_ids(other) != _ids(inputs[0]) for other in inputs):
         raise ConfigError(
             f"tuning.grids: {', '.join(grid)} change the embedding or the sampler, which all candidates share: "
             "set such an option in the study's model, or make it a factor"
         )
     return curve_recipe(models, inputs[0], params.curve, params.tuning or Tuning(), seed)
+
+
+def _plan_pipeline(params: PipelineParams, datasets: dict[str, Recipe]) -> LearningPlan:
+    """As `plan_pipeline`, but cells with the same data share one recipe, whose files are read once for its id."""
+    key = f"{params.seed} {params.data.model_dump_json()}"
+    datasets.setdefault(key, dataset_recipe(params.data, params.seed))
+    return plan_pipeline(params, datasets[key])
 
 
 def _ids(recipes: Mapping[str, Recipe]) -> dict[str, str]:

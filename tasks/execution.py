@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Event
 from typing import Any, Protocol
 
@@ -26,6 +25,7 @@ from tasks import settings
 from tasks.result_page import report_key, report_slug, result_markdown
 from tasks.scheduling import Running, run_in_order
 from tasks.summary import summary_of
+from tasks.tracked_steps import Child, track_step
 from tasks.tracking import TrackedRun
 from xcore.artifacts import KeptArtifact, MakeResult, Manifest, Recipe
 from xcore.artifacts.manifest import git_commit, library_versions
@@ -137,14 +137,6 @@ class FlowParams(Protocol):
     def tracked_parameters(self, kinds: Collection[str]) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True)
-class Child:
-    """A result that has a tracked run of its own, below that of a result which stands for many."""
-
-    name: str
-    parameters: Mapping[str, Any]
-
-
 def make_result(
     result: Recipe, flow: str, params: FlowParams, children: Mapping[str, Child] | None = None, at_once: int = 1
 ) -> dict[str, Any]:
@@ -160,7 +152,7 @@ def make_result(
     def finished(recipe: Recipe, was_cached: bool) -> None:
         cached[recipe.id] = was_cached
         if not run.is_finished:
-            _track_step(recipe, result, run, tags, children or {})
+            track_step(recipe, result, run, tags, children or {})
 
     try:
         if not run.is_finished:
@@ -193,32 +185,6 @@ def add_to_result(step: Recipe, result: Recipe, params: FlowParams) -> bool:
         run.log_result(artifact)
         run.log_step(artifact.manifest, step.kind)  # its tag is written last: whoever finds it need not log again
     return all(cached)
-
-
-def _track_step(
-    recipe: Recipe, result: Recipe, run: TrackedRun, tags: Mapping[str, str], children: Mapping[str, Child]
-) -> None:
-    """Log a step that is made: in a run of its own where it is a child's, else what it cost, in the result's."""
-    if recipe.id in children:
-        _track_child(recipe, children[recipe.id], run, tags)
-    elif recipe is result or not view_of(result.kind).stands_for_many:
-        artifact, view = settings.store().open(recipe.ref), view_of(recipe.kind)
-        run.log_step(artifact.manifest, step_names(list(result.lineage()))[recipe.id])
-        run.log_result(artifact)
-        if view.has_page:
-            run.log_page([settings.store().open(step.ref) for step in recipe.lineage()])
-
-
-def _track_child(recipe: Recipe, child: Child, parent: TrackedRun, tags: Mapping[str, str]) -> None:
-    run = parent.child(recipe.id, f"{child.name}-{recipe.id[:8]}")
-    if not run.is_finished:
-        store, steps = settings.store(), list(recipe.lineage())
-        run.log_setup(child.parameters, tags)
-        for step_id, name in step_names(steps).items():
-            ref = next(step.ref for step in steps if step.id == step_id)
-            run.log_step(store.manifest(ref), name)
-        run.log_result(store.open(recipe.ref))
-        run.end("FINISHED")
 
 
 def finished_result(result: Recipe, params: FlowParams) -> dict[str, Any] | None:

@@ -131,6 +131,7 @@ class TrackedRun:
 
     def log_curves(self) -> None:
         """Learning curves of the run as one plot, where there are any."""
+        self.flush()
         names = [name for name in self._client.get_run(self.id).data.metrics if name.startswith("train/")]
         curves = {name: self._client.get_metric_history(self.id, name) for name in names}
         drawable = {

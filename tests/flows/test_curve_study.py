@@ -83,7 +83,7 @@ def test_settings_are_tuned_on_dev_and_every_method_has_a_curve_and_a_child_run(
 
     again = workplace.run(*words)
     assert "Nothing changed" in again.stdout
-    assert "times sooner" in again.stdout
+    assert "sooner" in again.stdout
     longer = workplace.run(*words, "--set", "curve.epochs=4", "--plan", "--json")
     steps = json.loads(longer.stdout)
     made_anew = [step["artifact"].split("/")[0] for step in steps if not step["made"]]

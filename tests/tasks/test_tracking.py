@@ -91,6 +91,18 @@ def test_two_stages_of_one_kind_keep_their_own_costs_and_ids(tmp_path: Path, mon
     assert kept_ids() >= {manifest.id for manifest in lineage}
 
 
+def test_learning_curves_have_the_points_that_were_not_sent_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EYRIE_HOME", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run = TrackedRun.open("nest", "0001", "first")
+    for step in range(3):
+        run.log_progress(step, {"train/loss": 1.0 / (step + 1)})
+    run.log_curves()
+    assert [file.path for file in run._client.list_artifacts(run.id, "plots")] == ["plots/learning_curves.png"]
+
+
 class NestView(View):
     logs_files = True
 

@@ -38,6 +38,7 @@ def draw_bars(design: StudyDesign, directory: Path) -> Figure:
         part = table[table["metric"] == metric].set_index("name").reindex(names)
         axes.barh(names, part["mean"], xerr=_errors(part), capsize=2, height=0.7)
         axes.invert_yaxis()
+        axes.margins(y=0.01)
         axes.tick_params(labelleft=column == 0)
         finish_axes(axes, _title(metric), "", "", legend=False)
         axes.grid(axis="x", alpha=0.3)

@@ -67,12 +67,15 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "–"
     digits = _digits(row["metric"])
-    scale, digits = (100, 2) if digits is None else (1, digits)
-    words = [f"{scale * row['mean']:.{digits}f}"]
-    if row["std"] is not None:
-        words.append(f"± {scale * row['std']:.{digits}f}")
-    if row["low"] is not None:
-        words.append(f"({scale * row['low']:.{digits}f} to {scale * row['high']:.{digits}f})")
-    if row["lost_percent"] is not None and scale == 100:
-        words.append(f"{0.0 - row['lost_percent']:+.1f}%")
-    return " ".join(words)
+    if digits is None:
+        return _percent(row)
+    spread = "" if row["std"] is None else f" ± {row['std']:.{digits}f}"
+    interval = "" if row["low"] is None else f" ({row['low']:.{digits}f} to {row['high']:.{digits}f})"
+    return f"{row['mean']:.{digits}f}{spread}{interval}"
+
+
+def _percent(row: Mapping[str, Any]) -> str:
+    spread = "" if row["std"] is None else f" ± {100 * row['std']:.2f}"
+    interval = "" if row["low"] is None else f" ({100 * row['low']:.1f}-{100 * row['high']:.1f})"
+    change = "" if row["lost_percent"] is None else f" {0.0 - row['lost_percent']:+.1f}%"
+    return f"{100 * row['mean']:.2f}{spread}{interval}{change}"
