@@ -17,10 +17,14 @@ import scipy.sparse as sp
 from benchmarks.harness import Goal, Row, cpu_seconds, data_folder, peak_memory_bytes, row, run_json, work_folder
 from benchmarks.parabel import TERMS, prepared
 from xcore.components import silent
-from xcore.grouping.groupers import ClusterGroups, Grouper, Groups, RandomGroups
-from xcore.imputation.base import Imputed, Imputer
+from xcore.grouping.base import Grouper
+from xcore.grouping.groups import Groups
+from xcore.grouping.random import RandomGroups
+from xcore.grouping.tree import ClusterGroups
+from xcore.imputation.base import Imputer
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
+from xcore.imputation.imputed import Imputed
 from xcore.models.parabel import Parabel
 from xcore.numeric.matrices import CSR, Float64, Int64, csr, normalise_rows
 from xcore.training.context import FitContext

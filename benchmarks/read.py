@@ -17,7 +17,7 @@ from benchmarks.harness import Goal, Row, alternate, peak_memory_bytes, row, run
 from xcore.components import silent
 from xcore.data.ingest import BLOCK_BYTES, ingest
 from xcore.data.readers.xmc import XmcReader
-from xcore.data.source import Source
+from xcore.data.source import Holdout, Source
 from xcore.numeric.matrices import CSR, binary_csr, csr, list_parts
 
 N_FEATURES, N_LABELS, FEATURES_A_ROW, LABELS_A_ROW = 100_000, 10_000, 120, 5
@@ -116,7 +116,11 @@ def peak(path: str, block_bytes: int) -> dict[str, float]:
 def _ingest(path: Path, directory: Path, block_bytes: int) -> None:
     directory.mkdir()
     ingest(
-        Source(reader=XmcReader(), train=[path]), directory, np.random.default_rng(0), silent, block_bytes=block_bytes
+        Source(reader=XmcReader(), train=[path], holdout=Holdout(test=0)),
+        directory,
+        np.random.default_rng(0),
+        silent,
+        block_bytes=block_bytes,
     )
 
 

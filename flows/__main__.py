@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tasks.endpoints import use_services
+from tasks import settings
+from tasks.endpoints import lock_embedded_server, use_services
 from xcore.errors import EyrieError
 
 FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "study", "simulate")
@@ -21,8 +22,13 @@ def main(words: list[str] | None = None) -> int:
     arguments = _parser().parse_args(words)
     if arguments.run is not _serve:  # its servers and its worker write logs
         _quieten_libraries()
-    use_services()
     try:
+        settings.use_umask()
+        if closed := settings.tighten_home():
+            print(closed, file=sys.stderr)
+        use_services()
+        if arguments.run in (_run_flow, _deploy):
+            lock_embedded_server()
         return int(arguments.run(arguments))
     except EyrieError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -77,7 +83,7 @@ def _add_artifact_commands(commands: Any) -> None:
 
 
 def _add_model_commands(commands: Any) -> None:
-    models = commands.add_parser("models", help="registered models: list, register, promote, roll back")
+    models = commands.add_parser("models", help="registered models: list, register, promote, roll back, serve")
     actions = models.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("ls", help="the versions of a registered model")
     register = actions.add_parser("register", help="register a model of the store as a new version")
@@ -89,6 +95,12 @@ def _add_model_commands(commands: Any) -> None:
         parser.set_defaults(run=_models, action=action)
     register.add_argument("model", help="model/ID")
     promote.add_argument("version", help="a version number or an alias")
+    serve = actions.add_parser("serve", help="answer rows over HTTP with a version of a registered model, until Ctrl-C")
+    serve.add_argument("name", help="name of the registered model, which is the experiment's")
+    serve.add_argument("--version", default="champion", help="a version number or an alias (default champion)")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1); asks no password")
+    serve.add_argument("--port", type=int, help="default 5001, or a free one if that is taken")
+    serve.set_defaults(run=_serve_model)
 
 
 def _add_service_commands(commands: Any) -> None:
@@ -134,6 +146,12 @@ def _serve(arguments: argparse.Namespace) -> int:
         prefect_port=arguments.prefect_port,
         mlflow_port=arguments.mlflow_port,
     )
+
+
+def _serve_model(arguments: argparse.Namespace) -> int:
+    from flows.operations.model_server import serve_version
+
+    return serve_version(arguments.name, arguments.version, arguments.host, arguments.port)
 
 
 def _deploy(arguments: argparse.Namespace) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tasks.evaluate import EvaluationOptions
 from xcore.components import Component
@@ -18,6 +18,7 @@ from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.family import AnyImputer
 from xcore.models.family import AnyModel
 from xcore.models.parabel import Parabel
+from xcore.names import checked_name
 from xcore.simulation.family import AnySimulation
 from xcore.text.family import AnyText
 from xcore.text.tfidf import Tfidf
@@ -26,6 +27,17 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 _MADE_BY = {"text": "features", "grouping": "groups", "imputer": "imputed"}  # kind of what a part makes
 _RARELY_CHANGED = {"data", "rows", "evaluation", "promotion"}  # parts that seldom differ between runs
+
+
+def _named(text: str) -> str:
+    """A checked name; the form and the presets want a `ValueError`."""
+    try:
+        return checked_name(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+
+
+Name: TypeAlias = Annotated[str, AfterValidator(_named)]
 
 
 def expand_variables(value: Any) -> Any:
@@ -50,7 +62,7 @@ def _variable(match: re.Match[str]) -> str:
 class FlowParams(Component):
     """What every flow takes."""
 
-    name: str = Field("eyrie", min_length=1, description="MLflow experiment that the run belongs to.")
+    name: Name = Field("eyrie", min_length=1, description="MLflow experiment that the run belongs to.")
     seed: int = Field(0, ge=0, description="One seed in, the same bytes out.")
 
     @model_validator(mode="before")

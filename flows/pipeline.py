@@ -12,7 +12,7 @@ from tasks.execution import kept_dataset, make_result
 from tasks.ingest import dataset_recipe
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form
-from xcore.grouping.groupers import GivenGroups
+from xcore.grouping.given import GivenGroups
 
 
 def plan_ingest(params: IngestParams) -> Recipe:
@@ -23,11 +23,13 @@ def plan_ingest(params: IngestParams) -> Recipe:
 def plan_train(params: TrainParams) -> LearningPlan:
     """An evaluation on a dataset that is in the store."""
     recipe, dataset = kept_dataset(params.dataset)
+    dataset.need_split(params.evaluation.split, "evaluation.split")
     return _plan(recipe, dataset.form, dataset.groups() is not None, params)
 
 
 def plan_pipeline(params: PipelineParams, dataset: Recipe | None = None) -> LearningPlan:
     """An evaluation, from files on; a dataset that was planned before need not have its files read again for its id."""
+    params.data.need_split(params.evaluation.split, "evaluation.split")
     dataset = dataset or dataset_recipe(params.data, params.seed)
     return _plan(dataset, params.data.reader.form, params.data.has_groups, params)
 

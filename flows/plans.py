@@ -12,7 +12,8 @@ from tasks.impute import imputed_recipe
 from tasks.predict import predictions_recipe
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form, Split
-from xcore.grouping.groupers import Grouper
+from xcore.errors import ConfigError
+from xcore.grouping.base import Grouper
 from xcore.imputation.base import Imputer
 from xcore.models.base import Model
 from xcore.text.family import AnyText
@@ -73,6 +74,10 @@ def plan_data(dataset: Recipe, form: Form, text: AnyText) -> DataPlan:
 
 def plan_imputation(data: DataPlan, grouper: Grouper, imputer: Imputer, seed: int) -> DataPlan:
     """The same rows with labels imputed from groups."""
+    if data.form not in ("sparse", "vector"):
+        raise ConfigError(
+            f"labels of groups cannot be imputed to {data.form} rows: groupers and imputers take sparse or vector rows"
+        )
     groups = groups_recipe(grouper, data.dataset, data.features, seed)
     labels = imputed_recipe(imputer, groups, data.dataset, data.features, seed)
     return DataPlan(data.dataset, data.form, data.features, data.vocabulary, labels)

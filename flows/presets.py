@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,8 @@ from xcore.components import Component
 from xcore.errors import ConfigError
 
 P = TypeVar("P", bound=Component)
+
+_PUNCTUATION = re.compile(r"""[^\w\[\]{}"'~]+""")  # such as the delimiters , | # - and a tab, which is blank to YAML
 
 
 def load_params(
@@ -50,10 +53,12 @@ def _read(preset: Path) -> dict[str, Any]:
 
 def _override(tree: dict[str, Any], override: str) -> None:
     path, separator, text = override.partition("=")
-    if not separator or not path:
+    if not separator or not all(path.split(".")):
         raise ConfigError(f"--set got {override!r}, expected path=value, such as model.kind=ova")
+    if not text:
+        raise ConfigError(f"--set {override}: no value, expected one after '='; null is none, '\"\"' an empty text")
     try:
-        set_value(tree, path, yaml.safe_load(text))
+        set_value(tree, path, _value(text))
     except ConfigError as error:
         raise ConfigError(f"--set {override}: {error}") from None
 
@@ -62,26 +67,41 @@ def set_value(tree: dict[str, Any], path: str, value: Any) -> None:
     """Set one parameter of a tree by its dotted path; another `kind` drops the options of the old one."""
     *parents, last = path.split(".")
     node: Any = tree
-    for name in parents:
-        node = node[_place(node, name)] if isinstance(node, list) else node.setdefault(name, {})
+    for depth, name in enumerate(parents):
+        key = _key(node, name)
+        if isinstance(node, dict) and node.get(key) is None:
+            node[key] = {}
+        node = node[key]
         if not isinstance(node, dict | list):
-            raise ConfigError(f"{name} is {node!r}, expected a group of parameters")
-    if isinstance(node, list):
-        node[_place(node, last)] = value
-        return
-    if last == "kind" and node.get("kind") != value:
+            place = ".".join(parents[: depth + 1])
+            raise ConfigError(f"{place} is {node!r}, expected a group of parameters")
+    if isinstance(node, dict) and last == "kind" and node.get("kind") != value:
         node.clear()  # options of another kind would not fit
-    node[last] = value
+    node[_key(node, last)] = value
 
 
-def _place(items: list[Any], name: str) -> int:
-    if not name.isdigit() or int(name) >= len(items):
-        raise ConfigError(f"{name} is no place in a list of {len(items)}, expected 0 to {len(items) - 1}")
+def _key(node: Any, name: str) -> str | int:
+    """What `name` stands for in a group of parameters or in a list."""
+    if isinstance(node, dict):
+        return name
+    if not (name.isdecimal() and int(name) < len(node)):
+        items = f"items 0 to {len(node) - 1}" if node else "no items"
+        raise ConfigError(f"{name!r} is not an item of the list, which has {items}")
     return int(name)
 
 
+def _value(text: str) -> Any:
+    """A value as YAML reads it; what is no YAML, or only punctuation that YAML would take for its own, is text."""
+    if _PUNCTUATION.fullmatch(text):
+        return text
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
 def _explain(error: ValidationError, preset: Path | None) -> str:
-    """One line a problem: where, what is wrong, what was got."""
+    """One line for each problem: where, what is wrong, what was got."""
     lines, problems = [], error.errors()
     for problem in problems:
         loc = problem["loc"]

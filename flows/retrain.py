@@ -28,8 +28,14 @@ class RetrainParams(PipelineParams):
 
 def plan_retrain(params: RetrainParams) -> Recipe:
     """The comparison of the model to train with the champion there is now; the evaluation where they are the same."""
-    plan = plan_pipeline(params)
+    plan = _plan_challenger(params)
     return _plan_comparison(plan, params) or plan.evaluation
+
+
+def _plan_challenger(params: RetrainParams) -> LearningPlan:
+    plan = plan_pipeline(params)
+    params.data.need_split(params.promotion.split, "promotion.split")
+    return plan
 
 
 def _plan_comparison(plan: LearningPlan, params: RetrainParams) -> Recipe | None:
@@ -52,7 +58,7 @@ def register_and_decide(name: str, model: ArtifactRef, run_id: str, decision: st
 @flow(name="retrain", flow_run_name="{params.run_name}")
 def retrain(params: RetrainParams) -> dict[str, Any]:
     """Ingest what changed, train, compare with the champion on the same held-out rows, promote if it is better."""
-    plan = plan_pipeline(params)
+    plan = _plan_challenger(params)
     summary = make_result(plan.evaluation, "retrain", params)
     comparison = _plan_comparison(plan, params)
     facts: dict[str, Any] = {"decision": "keep", "reason": "it is the champion already"}

@@ -8,7 +8,7 @@ from typing import Any
 from prefect import flow
 from pydantic import Field, field_validator
 
-from flows.params import FlowParams
+from flows.params import FlowParams, Name
 from tasks import settings
 from tasks.execution import make_result
 from tasks.model_registry import find_model, parts_of
@@ -20,7 +20,7 @@ from xcore.inference.scorer import Batch, Cut
 class ScoreParams(FlowParams):
     """Parameters of `score`."""
 
-    name: str = Field("eyrie", min_length=1, description="Name of the registered model, and of the MLflow experiment.")
+    name: Name = Field("eyrie", min_length=1, description="Name of the registered model, and of the MLflow experiment.")
     model: str = Field(
         "champion", min_length=1, description="Which one: an alias, a version number, or model/ID from the store."
     )

@@ -60,6 +60,8 @@ def verify_artifacts(arguments: argparse.Namespace) -> int:
     damaged = {ref: problem for ref, problem in verdicts.items() if problem}
     for problem in damaged.values():
         print(f"damaged: {problem}")
+    for path in settings.store().strangers():
+        print(f"not an artifact, left alone: {path}")
     print(f"{len(verdicts)} artifacts checked, {len(damaged)} damaged")
     return 2 if damaged else 0
 

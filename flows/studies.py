@@ -78,6 +78,9 @@ def _plan_result(params: StudyParams, values: Values, grid: Factors, seed: int, 
     cell = params_with(params, values, "factors", seed)
     if params.curve is None:
         return _plan_pipeline(cell, datasets).evaluation
+    cell.data.need_split(params.curve.split, "curve.split")
+    if grid and params.tuning:
+        cell.data.need_split(params.tuning.split, "tuning.split")
     candidates = [params_with(cell, settings, "tuning.grids") for settings in combinations(grid)]
     models = [candidate.model for candidate in candidates if isinstance(candidate.model, NegativeSampling)]
     inputs = [_plan_pipeline(candidate, datasets).model.inputs for candidate in candidates]

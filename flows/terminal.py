@@ -90,7 +90,7 @@ def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(f"{len(summary['steps'])} steps, {made} of them new; result {summary['result']}", highlight=False)
     else:
         console.print(_steps_table(summary["steps"]))
-    for line in summary.get("says", ()):
+    for line in (*summary.get("notes", ()), *summary.get("says", ())):
         console.print(line, highlight=False)
     if summary["nothing_changed"]:
         console.print("Nothing changed: every step had been made before, and nothing was run.")

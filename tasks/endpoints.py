@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import psutil
 
 from tasks import settings
+from xcore.files import replacing
 
 ProcessMark = tuple[int, float]  # an id may be given to another process later; with the time of its start it is unique
 
@@ -32,11 +34,21 @@ def use_services() -> None:
 
     What the environment says goes first.
     """
-    settings.home().mkdir(parents=True, exist_ok=True)
+    settings.make_home()
     places = {"PREFECT_HOME": str(settings.home() / "prefect")}
     for name, value in (running_services() | places | SETTINGS).items():
         os.environ.setdefault(name, value)
     os.environ.setdefault("MLFLOW_TRACKING_URI", settings.tracking_uri())
+
+
+def lock_embedded_server() -> None:
+    """Give Prefect's embedded server a password that only this command knows. Call before importing Prefect.
+
+    That server checks neither Host nor Origin: without a password, any web page could write into its database.
+    """
+    if not os.environ.get("PREFECT_API_URL"):
+        password = f"eyrie:{secrets.token_urlsafe(24)}"
+        os.environ |= {"PREFECT_SERVER_API_AUTH_STRING": password, "PREFECT_API_AUTH_STRING": password}
 
 
 def running_services() -> dict[str, str]:
@@ -58,10 +70,9 @@ def announce(processes: Sequence[int], environment: Mapping[str, str]) -> None:
     """Say which processes belong to the services that this process supervises, and how to reach them."""
     marks = [mark_of(pid) for pid in processes]
     record = {"supervisor": mark_of(os.getpid()), "processes": marks, "environment": dict(environment)}
-    new = _file().with_suffix(".new")
-    new.touch(mode=0o600)  # it may hold a password
-    new.write_text(json.dumps(record))
-    new.replace(_file())
+    with replacing(_file()) as draft:
+        draft.touch(mode=0o600)  # it may hold a password
+        draft.write_text(json.dumps(record))
 
 
 def retract() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 from tasks.featurise import open_features
 from xcore.artifacts import BuildContext, Recipe
 from xcore.data.dataset import Dataset
-from xcore.grouping.groupers import Grouper
+from xcore.grouping.base import Grouper
 
 
 def group_rows(context: BuildContext) -> Mapping[str, Any]:
     """Groups of training rows: as the data came with them, or made to study what aggregation costs."""
     dataset = Dataset(context.inputs["dataset"].directory)
-    X = open_features(context.inputs["features"]).X("train")
+    X = open_features(context.inputs["features"]).sparse("train")
     groups = context.options.group(X, dataset.own_labels("train"), context.rng, dataset.groups())
     groups.save(context.directory)
     return dict(groups.counts())

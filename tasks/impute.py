@@ -9,14 +9,14 @@ from typing import Any
 from tasks.featurise import open_features
 from xcore.artifacts import BuildContext, Recipe
 from xcore.data.dataset import Dataset
-from xcore.grouping.groupers import Groups
+from xcore.grouping.groups import Groups
 from xcore.imputation.base import Imputer, quality_against_truth
 
 
 def impute_labels(context: BuildContext) -> Mapping[str, Any]:
     """Labels of rows with a confidence each, and how good they are where the truth is known."""
     dataset = Dataset(context.inputs["dataset"].directory)
-    X = open_features(context.inputs["features"]).X("train")
+    X = open_features(context.inputs["features"]).sparse("train")
     groups = Groups.load(context.inputs["groups"].directory)
     imputed = context.options.impute(X, groups, context.rng, context.report)
     imputed.save(context.directory)

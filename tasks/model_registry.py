@@ -7,7 +7,6 @@ finds it. A version that becomes champion is tagged with the one that it replace
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -23,12 +22,15 @@ from tasks import settings
 from tasks.score import ModelParts, UsedModel
 from tasks.tracking import experiment_id, tracking_client
 from xcore.artifacts import ArtifactRef, KeptArtifact
+from xcore.components import Component
 from xcore.data.dataset import Dataset
-from xcore.data.staging import FEATURES
+from xcore.data.feature_files import COLUMNS
 from xcore.errors import ArtifactError, ConfigError
 from xcore.inference.scorer import Cut
 from xcore.models.base import Model
 from xcore.models.family import AnyModel
+from xcore.names import checked_name
+from xcore.text.family import AnyText
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -40,7 +42,7 @@ MODEL_TAG = "eyrie.model"
 REPLACED_TAG = "eyrie.replaced_version"
 ROLLED_BACK_TAG = "eyrie.rolled_back_to"
 SERVING_CODE = Path(__file__).with_name("pyfunc.py")
-LIBRARIES = ("mlflow", "numpy", "scipy", "pandas", "pyarrow", "numba", "safetensors", "pydantic", "scikit-learn",
+LIBRARIES = ("mlflow", "numpy", "scipy", "pandas", "pyarrow", "numba", "pydantic", "scikit-learn",
              "threadpoolctl")  # fmt: skip
 EXAMPLE_CHARACTERS = 500
 
@@ -57,7 +59,13 @@ class Version:
     @property
     def model(self) -> ArtifactRef:
         """The model artifact that it was made of."""
-        return ArtifactRef(kind="model", id=self.tags.get(MODEL_TAG, ""))
+        ref = ArtifactRef.of("model", self.tags.get(MODEL_TAG, ""))
+        if ref is None:
+            raise ConfigError(
+                f"the tag {MODEL_TAG} of {self} is {self.tags.get(MODEL_TAG, '')!r}, expected 16 hexadecimal digits: "
+                "correct the tag, or delete the version"
+            )
+        return ref
 
     @property
     def note(self) -> str:
@@ -75,7 +83,7 @@ def versions(name: str) -> list[Version]:
     aliases = _aliases(client, name)
     found, token = list[Any](), None
     while True:
-        page = client.search_model_versions(f"name = '{_plain(name)}'", max_results=1000, page_token=token)
+        page = client.search_model_versions(f"name = '{checked_name(name)}'", max_results=1000, page_token=token)
         found, token = [*found, *page], page.token
         if not token:
             break
@@ -118,8 +126,11 @@ def parts_of(model: ArtifactRef) -> ModelParts:
     features = store.manifest(made.inputs["features"])
     dataset = Dataset(store.open(made.inputs["dataset"]).directory)
     vocabulary = features.inputs.get("vocabulary")
+    text: Component | None = None
     try:
         family: Model = TypeAdapter[Model](AnyModel).validate_python(dict(made.options))
+        if vocabulary:
+            text = TypeAdapter[Component](AnyText).validate_python(dict(store.manifest(vocabulary).options))
     except ValidationError as error:
         problem = error.errors()[0]
         raise ConfigError(
@@ -127,7 +138,7 @@ def parts_of(model: ArtifactRef) -> ModelParts:
             f"{problem['msg']}. Train it again, or use the code it was trained with"
         ) from None
     return ModelParts(
-        UsedModel(family=family, form=dataset.form),
+        UsedModel(family=family, text=text, form=dataset.form),
         KeptArtifact.of(model),
         KeptArtifact.of(made.inputs["dataset"]),
         KeptArtifact.of(vocabulary) if vocabulary else None,
@@ -311,7 +322,7 @@ def _example(dataset: Dataset) -> Any:
     import pandas as pd
 
     with pq.ParquetFile(dataset.directory / "train.parquet") as file:
-        first: dict[str, Any] = next(file.iter_batches(1, columns=FEATURES[dataset.form])).to_pylist()[0]
+        first: dict[str, Any] = next(file.iter_batches(1, columns=COLUMNS[dataset.form])).to_pylist()[0]
     return pd.DataFrame([first | ({"text": first["text"][:EXAMPLE_CHARACTERS]} if "text" in first else {})])
 
 
@@ -334,16 +345,10 @@ def _create(client: MlflowClient, name: str) -> None:
 
 def _aliases(client: MlflowClient, name: str) -> dict[str, str] | None:
     """Alias > version of a registered model; None where there is no such model."""
-    found = client.search_registered_models(f"name = '{_plain(name)}'", max_results=1)
+    found = client.search_registered_models(f"name = '{checked_name(name)}'", max_results=1)
     return {alias: str(version) for alias, version in found[0].aliases.items()} if found else None
 
 
 def _version(version: ModelVersion, aliases: Mapping[str, str] | None) -> Version:
     own = tuple(sorted(alias for alias, number in (aliases or {}).items() if number == str(version.version)))
     return Version(version.name, int(version.version), dict(version.tags), own)
-
-
-def _plain(name: str) -> str:
-    if re.search(r"['\"\\]", name):
-        raise ConfigError(f"the name of a registered model must not hold quotes, got {name!r}")
-    return name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from pydantic import ValidationError
 
 from xcore.errors import ConfigError, EyrieError
 from xcore.inference.scorer import Cut, Scorer
-from xcore.models.family import MODEL_KINDS
+from xcore.models.family import load_model
 from xcore.text.family import load_text
 
 COLUMNS = {
@@ -35,9 +34,8 @@ class ServedModel(PythonModel):
         """Open the model, and answer one empty row, so that the first caller does not wait for the compiler."""
         files = {name: Path(path) for name, path in context.artifacts.items()}
         labels = pq.read_table(files["labels"])
-        kind = json.loads((files["model"] / "model.json").read_text())["kind"]
         self._scorer = Scorer(
-            MODEL_KINDS[kind].load(files["model"]),
+            load_model(files["model"]),
             context.model_config["form"],
             labels["id"],
             labels["name"],

@@ -23,7 +23,7 @@ def report_slug(text: str) -> str:
 def result_markdown(summary: Mapping[str, Any]) -> str:
     """The result's tables, what each step cost, and where to read on."""
     made = "Nothing changed: all of this had been made before." if summary["nothing_changed"] else ""
-    parts = [f"`{summary['result']}` · {_where_to_read_on(summary)}", made]
+    parts = [f"`{summary['result']}` · {_where_to_read_on(summary)}", made, *summary.get("notes", ())]
     parts += [_table(table["columns"], table["rows"]) for table in summary["tables"]]
     parts += [f"{sentence}." for sentence in summary["sentences"]]
     if not summary["stands_for_many"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from xcore.artifacts.identity import file_sha256
 from xcore.components import Component
 from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Form
+from xcore.files import replacing
 from xcore.inference.scorer import SCORES_FILE, Batch, Cut, Scorer, score_batch
 from xcore.models.base import Model
 from xcore.text.family import load_text
@@ -24,9 +24,14 @@ MEGABYTE = 1 << 20
 
 
 class UsedModel(Component):
-    """A trained model as an option of a step: what opens it, and which rows it takes."""
+    """A trained model as an option of a step: what opens it, and which rows it takes.
+
+    The artifacts themselves are inputs that are in the store already. Their ids say nothing about the code that opens
+    them now, so the components that do so are named here.
+    """
 
     family: SerializeAsAny[Model]
+    text: SerializeAsAny[Component] | None = Field(None, description="What makes features of text, as it was fitted.")
     form: Form
 
 
@@ -99,9 +104,5 @@ def deliver(scores: Artifact, output: Path) -> None:
     if output.is_file() and output.stat().st_size == wanted.n_bytes and file_sha256(output) == wanted.sha256:
         return
     output.parent.mkdir(parents=True, exist_ok=True)
-    draft = output.with_name(f".{output.name}.{uuid.uuid4().hex}")
-    try:
+    with replacing(output) as draft:
         shutil.copyfile(source, draft)
-        draft.replace(output)
-    finally:
-        draft.unlink(missing_ok=True)

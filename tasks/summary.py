@@ -17,6 +17,7 @@ def summary_of(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> d
     """Facts and tables of a result, what each step cost, and where the run is tracked; all of it plain JSON values."""
     store, lineage = settings.store(), list(result.lineage())
     view, names = view_of(result.kind), step_names(lineage)
+    manifests = [store.manifest(step.ref) for step in lineage]
     told = [(view_of(step.kind), store.open(step.ref)) for step in ([result] if view.stands_for_many else lineage)]
     return {
         "result": str(result.ref),
@@ -25,12 +26,13 @@ def summary_of(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> d
         **{name: fact for each, artifact in told for name, fact in each.facts(artifact).items()},
         "tables": [asdict(table) for table in view.tables(told[-1][1])],
         "sentences": [said for each, artifact in told if (said := each.sentence(artifact))],
+        "notes": [note for manifest in manifests for note in manifest.counts.get("notes", ())],
         "stands_for_many": view.stands_for_many,
         "mlflow_run": run.id,
         "mlflow_experiment": run.experiment_id,
         "reopened": run.is_reopened,
         "nothing_changed": run.is_finished and all(cached.values()),
-        "steps": [_cost(store.manifest(step.ref), names[step.id], cached[step.id]) for step in lineage],
+        "steps": [_cost(manifest, names[manifest.id], cached[manifest.id]) for manifest in manifests],
     }
 
 

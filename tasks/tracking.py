@@ -16,6 +16,7 @@ from tasks.mlflow_view import experiment_tags
 from xcore.artifacts import Artifact, Manifest
 from xcore.artifacts.manifest import library_versions
 from xcore.components import flatten
+from xcore.names import checked_name
 from xcore.report.plots import draw_curves
 from xcore.views.base import view_of
 
@@ -174,8 +175,7 @@ def tracking_client() -> MlflowClient:
     uri = settings.tracking_uri()
     if not uri.startswith("sqlite:"):
         return MlflowClient(uri)
-    settings.home().mkdir(parents=True, exist_ok=True)
-    with FileLock(settings.home() / "mlflow.lock"):  # two processes must not create the tables at the same time
+    with FileLock(settings.make_home() / "mlflow.lock"):  # two processes must not create the tables at the same time
         client = MlflowClient(uri)
         client.search_experiments(max_results=1)
     return client
@@ -193,6 +193,7 @@ def experiment_id(client: MlflowClient, name: str) -> str:
 
     known = client.get_experiment_by_name(name)
     if known is None:
+        checked_name(name)  # it becomes a folder
         remote = settings.tracking_uri().startswith("http")
         location = None if remote else (settings.home() / "mlflow-files" / name).as_uri()
         try:

@@ -12,8 +12,8 @@ from xcore.artifacts import Artifact, BuildContext
 from xcore.data.dataset import Dataset
 from xcore.data.features import Features
 from xcore.data.readers.base import Split
-from xcore.imputation.base import Imputed
-from xcore.numeric.matrices import CSR, csr, sparse_of_dense
+from xcore.imputation.imputed import Imputed
+from xcore.numeric.matrices import CSR, binary_csr, csr, list_parts, sparse_of_dense
 from xcore.text.family import load_text
 from xcore.training.context import FitContext
 from xcore.training.data import (
@@ -39,9 +39,9 @@ class StoredRows:
     form: RowForm
 
     def whole(self) -> Matrix:
-        if self.form == "vector":
-            return self.source.vectors(self.split)
-        return self.source.X(self.split)
+        if self.form == "image" and isinstance(self.source, Dataset):
+            return self.source.images(self.split)
+        return self.source.dense(self.split) if self.form == "vector" else self.source.sparse(self.split)
 
     def blocks(self) -> Iterator[Matrix]:
         is_converted = self.form == "sparse" and self.source.form == "vector"
@@ -133,4 +133,9 @@ def _label_side(dataset: Dataset, inputs: Mapping[str, Artifact]) -> LabelSide:
 
 
 def _bags(dataset: Dataset) -> Bags | None:
-    return None
+    """The bags of the training rows, with the labels that are known of each."""
+    bags, groups = dataset.bags("train"), dataset.groups()
+    if bags is None or groups is None:
+        return None
+    offsets, labels = list_parts(groups["labels"])
+    return Bags(bags.members, binary_csr(labels, offsets, dataset.n_labels))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import mlflow.environment_variables
 import pytest
@@ -13,6 +14,7 @@ from mlflow.cli import server as mlflow_server
 from prefect.settings import Settings
 from prefect.settings.legacy import _get_settings_fields
 
+from flows.operations.trusted import trusted_names
 from tasks.endpoints import SETTINGS
 
 ROOT = Path(__file__).parents[1]
@@ -50,10 +52,22 @@ def test_every_command_takes_its_options() -> None:
     for name in ("prefect", "worker", "deploy"):
         program, *words = SERVICES[name]["command"]
         start = [sys.executable] if program == "python" else [sys.executable, "-m", program]
-        verbs = [word for word in words if word in ("server", "worker", "start", "-m", "flows", "deploy")]
+        known = ("worker", "start", "-m", "flows", "flows.operations.prefect_app", "deploy")
+        verbs = [word for word in words if word in known]
         shown = subprocess.run([*start, *verbs, "--help"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
         for option in (word for word in words if word.startswith("--")):
             assert option in shown, (name, option)
+
+
+def test_the_prefect_server_answers_to_the_names_that_containers_and_browsers_call_it_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prefect = SERVICES["prefect"]
+    assert prefect["command"][:3] == ["python", "-m", "flows.operations.prefect_app"]
+    monkeypatch.setenv("EYRIE_TRUSTED_HOSTS", prefect["environment"]["EYRIE_TRUSTED_HOSTS"])
+    called = {urlsplit(SERVICES["worker"]["environment"]["PREFECT_API_URL"]).netloc}
+    origins = prefect["environment"]["PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS"].split(",")
+    assert called | {urlsplit(origin).netloc for origin in origins} <= set(trusted_names("0.0.0.0", 4200))
 
 
 def test_nothing_is_published_beyond_loopback() -> None:

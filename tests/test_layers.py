@@ -1,6 +1,8 @@
 """Imports go one way: flows > tasks > xcore. A machine checks it."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,24 @@ FORBIDDEN = {
     "flows": {"benchmarks", "mlflow", "numpy", "scipy", "pyarrow", "torch", "numba"},
 }
 KNOWS_PREFECT = {"tasks/execution.py"}
-KNOWS_MLFLOW = {"tasks/tracking.py", "tasks/model_registry.py", "tasks/pyfunc.py"}
+KNOWS_MLFLOW = {"tasks/tracking.py", "tasks/model_registry.py", "tasks/pyfunc.py", "tasks/scoring_app.py"}
+
+
+# Rooms of xcore from the ground up: a room may use those of lower lines, not those of its own line or above.
+ROOMS = (
+    "errors",
+    "components files names saved",
+    "numeric",
+    "artifacts data metrics",
+    "training text grouping sampling simulation",
+    "network imputation",
+    "embedding",
+    "models",
+    "inference estimators",
+    "studies",
+    "report",
+)
+DOORS = {"xcore/__init__.py"}  # may name everything, lazily
 
 
 def imported_packages(text: str) -> set[str]:
@@ -45,6 +64,40 @@ def test_few_files_know_mlflow_and_one_prefect() -> None:
     uses = {str(path.relative_to(ROOT)): imported_packages(path.read_text()) for path in sources("tasks")}
     assert {path for path, names in uses.items() if "mlflow" in names} == KNOWS_MLFLOW
     assert {path for path, names in uses.items() if "prefect" in names} == KNOWS_PREFECT
+
+
+def rooms_used(text: str) -> set[str]:
+    """Rooms of xcore that a source text imports, at the top or inside functions."""
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.split(".")[1] for name in names if name.startswith("xcore.")}
+
+
+def test_rooms_of_xcore_use_only_rooms_below_them() -> None:
+    height = {room: at for at, line in enumerate(ROOMS) for room in line.split()}
+    wrong = []
+    for path in sources("xcore"):
+        name = str(path.relative_to(ROOT))
+        if name in DOORS:
+            continue
+        room = path.relative_to(ROOT / "xcore").with_suffix("").parts[0]
+        assert room in height, f"{room} has no place among the rooms: add it to ROOMS"
+        wrong += [
+            f"{name} uses {used}" for used in rooms_used(path.read_text()) - {room} if height[used] >= height[room]
+        ]
+    assert wrong == []
+
+
+def test_torch_is_imported_by_few_rooms_and_never_at_the_door() -> None:
+    users = {str(path.relative_to(ROOT)) for path in sources("xcore") if "torch" in imported_packages(path.read_text())}
+    assert {name.split("/")[1] for name in users} <= {"training", "network"}
+    code = "import sys, flows.catalogue, xcore.models.family; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_nothing_is_pickled() -> None:

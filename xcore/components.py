@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -28,6 +28,10 @@ class Component(BaseModel):
     def options(self) -> dict[str, Any]:
         """All fields as plain JSON values, in a form that names the component's result."""
         return self.model_dump(mode="json")
+
+    def used_modules(self) -> Iterable[str]:
+        """Names of modules that these options choose, beside the component's own: they count as code of the step."""
+        return ()
 
 
 def label_of(component: Component) -> str:

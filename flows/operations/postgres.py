@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import secrets
 import shutil
 import socket
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from tasks.settings import PASSAGE
 from xcore.errors import ConfigError, EyrieError
 
 SERVER_VARIABLE = "EYRIE_POSTGRES"
@@ -101,22 +103,32 @@ class _Cluster:
             secret.write_text(secrets.token_urlsafe(24))
             secret.chmod(0o600)
             if self._as_owner:
-                self._hand_over(secret)
+                for path in (self._folder, secret):
+                    shutil.chown(path, SYSTEM_USER)
+                self._let_in()
             self._call(
                 "initdb", "-D", str(self._data), "-U", USER, "-A", "scram-sha-256", f"--pwfile={secret}", "-E", "UTF8"
             )
+        elif self._as_owner:
+            self._let_in()  # the work folder may have been closed since
         return secret.read_text().strip()
 
-    def _hand_over(self, secret: Path) -> None:
-        """Give the folder to the system's PostgreSQL user, who must also be able to reach it."""
-        for path in (self._folder, secret):
-            shutil.chown(path, SYSTEM_USER)
-        if subprocess.run([*self._as_owner, "test", "-w", str(self._folder)], check=False).returncode:
+    def _let_in(self) -> None:
+        """Let the system's PostgreSQL user pass through the work folder, where that takes no group's rights away."""
+        work = self._folder.parent
+        if not self._is_reachable() and not work.stat().st_mode & 0o070:
+            shutil.chown(work, group=pwd.getpwnam(SYSTEM_USER).pw_gid)
+            work.chmod(work.stat().st_mode | PASSAGE)
+        if not self._is_reachable():
             raise ConfigError(
                 f"PostgreSQL does not run as root, and its user {SYSTEM_USER} cannot reach {self._folder}: "
                 f"run this as another user, set EYRIE_HOME to a folder that {SYSTEM_USER} can enter, "
                 f"or name a server with {SERVER_VARIABLE}"
             )
+
+    def _is_reachable(self) -> bool:
+        words = [*self._as_owner, "test", "-w", str(self._folder)]
+        return subprocess.run(words, check=False).returncode == 0
 
     def _call(self, program: str, *words: str, check: bool = True) -> None:
         # Output goes to a file: a server that is started keeps a pipe open for as long as it lives.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import secrets
 import shlex
 import signal
@@ -21,15 +22,15 @@ from pydantic import Field, ValidationError, model_validator
 
 from flows.operations.postgres import postgres_server
 from flows.operations.supervisor import Supervisor, end_processes
+from flows.operations.trusted import LOOPBACK, trusted_names, trusted_origins
 from tasks import settings
 from tasks.endpoints import announce, leftovers, retract, running_services
+from tasks.settings import AUTH_VARIABLE
 from xcore.components import Component
 from xcore.errors import ConfigError, EyrieError
 
-AUTH_VARIABLE = "EYRIE_AUTH"
 MLFLOW_CLIENT_VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 POOL = "local"
-LOOPBACK = "127.0.0.1"
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a supervisor's stop, a terminal that was closed
 
 
@@ -157,27 +158,21 @@ class _Plan:
 
     @classmethod
     def of(cls, options: ServeOptions, databases: _Databases) -> _Plan:
-        ports = _port(options.host, options.prefect_port, 4200), _port(options.host, options.mlflow_port, 5000)
-        return cls(options, databases, *ports)
+        prefect = choose_port(options.host, options.prefect_port, 4200)
+        return cls(options, databases, prefect, choose_port(options.host, options.mlflow_port, 5000))
 
     @property
     def prefect(self) -> str:
         """Address of the Prefect server from this machine."""
-        return f"http://{self._name_here}:{self.prefect_port}"
+        return f"http://{self._names(self.prefect_port)[0]}"
 
     @property
     def mlflow(self) -> str:
         """Address of the MLflow server from this machine."""
-        return f"http://{self._name_here}:{self.mlflow_port}"
-
-    @property
-    def _name_here(self) -> str:
-        return LOOPBACK if self.options.host in ("0.0.0.0", "localhost") else self.options.host
+        return f"http://{self._names(self.mlflow_port)[0]}"
 
     def _names(self, port: int) -> list[str]:
-        """How a browser may call a server; other names are refused, so that no web page can speak to it by a trick."""
-        outside = [socket.getfqdn()] if self.options.host == "0.0.0.0" else []
-        return [f"{name}:{port}" for name in dict.fromkeys((self._name_here, LOOPBACK, "localhost", *outside))]
+        return trusted_names(self.options.host, port)
 
     def client_environment(self) -> dict[str, str]:
         """What a program needs to find the services, and to be let in."""
@@ -194,13 +189,12 @@ class _Plan:
 
     def prefect_environment(self) -> dict[str, str]:
         """A server that answers only its own pages, and only with the password where there is one."""
-        origins = [f"http://{name}" for name in self._names(self.prefect_port)]
         closed = {
             "PREFECT_SERVER_DATABASE_CONNECTION_URL": self.databases.prefect,
             "PREFECT_SERVER_DATABASE_TIMEOUT": "60",  # 10 are too few on a busy machine: pages get "unavailable"
-            "PREFECT_SERVER_UI_API_URL": f"{origins[0]}/api",
+            "PREFECT_SERVER_UI_API_URL": "/api",  # of the server that sent the page, whatever name it was called by
             "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(_one_ui(settings.home() / "prefect" / "ui")),
-            "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(origins),
+            "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(trusted_origins(self._names(self.prefect_port))),
             "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
         }
         if self.options.auth:
@@ -209,15 +203,21 @@ class _Plan:
 
     def mlflow_environment(self) -> dict[str, str]:
         """Databases and passwords go by environment: command lines can be read by everyone on the machine."""
+        names = [pattern for name in self._names(self.mlflow_port) for pattern in _patterns(name)]
         known = {
             "MLFLOW_BACKEND_STORE_URI": self.databases.mlflow,
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-            "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(self._names(self.mlflow_port)),
-            "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(f"http://{name}" for name in self._names(self.mlflow_port)),
+            "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(names),
+            "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(trusted_origins(names)),
         }
         if self.options.auth:
             known |= _mlflow_login(self.options.auth)
         return {**_without(os.environ, "MLFLOW_TRACKING_URI"), **known}
+
+
+def _patterns(name: str) -> list[str]:
+    """A trusted name as MLflow writes it: there, a name alone does not mean any port."""
+    return [name] if re.search(r":\d+$", name) else [name, f"{name}:*"]
 
 
 def _one_ui(folder: Path) -> Path:
@@ -236,11 +236,13 @@ def _mlflow_login(auth: str) -> dict[str, str]:
     """MLflow keeps users in a database; it is made anew at each start, so that the variable's password is the one."""
     home = settings.home()
     user, _, password = auth.partition(":")
-    (home / "mlflow-users.db").unlink(missing_ok=True)
+    users = home / "mlflow-users.db"
+    users.unlink(missing_ok=True)
+    users.touch(mode=0o600)  # it holds the password's hash: private in a shared work folder too
     config = home / "mlflow-users.ini"
     lines = {
         "default_permission": "NO_PERMISSIONS",
-        "database_uri": f"sqlite:///{home / 'mlflow-users.db'}",
+        "database_uri": f"sqlite:///{users}",
         "admin_username": user,
         "authorization_function": "mlflow.server.auth:authenticate_request_basic_auth",
         "auth_cache_ttl_seconds": "60",  # without it every request pays for a slow hash
@@ -256,7 +258,7 @@ def _mlflow_login(auth: str) -> dict[str, str]:
 def _start(plan: _Plan, supervisor: Supervisor) -> None:
     print(f"starting Prefect, MLflow and a worker; logs are in {settings.home() / 'logs'} ...", flush=True)
     host = plan.options.host
-    prefect = ("-m", "prefect", "server", "start", "--host", host, "--port", str(plan.prefect_port))
+    prefect = ("-m", "flows.operations.prefect_app", "--host", host, "--port", str(plan.prefect_port))
     mlflow = (
         *("-m", "mlflow", "server", "--host", host, "--port", str(plan.mlflow_port), "--workers", "1"),
         # Files go where commands put them that run without a server: both can read what the other wrote.
@@ -291,15 +293,15 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _port(host: str, wanted: int | None, usual: int) -> int:
+def choose_port(host: str, wanted: int | None, usual: int) -> int:
     """The port that was asked for, or the usual one if nobody has it, or any free one."""
     for port in (wanted,) if wanted else (usual, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((host, port))
-            except OSError as error:
-                reason = error.strerror
+            except (OSError, OverflowError) as error:  # the second: no such number
+                reason = getattr(error, "strerror", None) or error
                 continue
             return int(probe.getsockname()[1])
     raise ConfigError(f"cannot listen on {host}, port {wanted or 'any'}: {reason}; choose another host or port")

@@ -11,9 +11,11 @@ import scipy.sparse as sp
 from pydantic import TypeAdapter
 
 from xcore.errors import ConfigError
-from xcore.grouping.groupers import Groups, RandomGroups
-from xcore.imputation.base import Imputed, Imputer
+from xcore.grouping.groups import Groups
+from xcore.grouping.random import RandomGroups
+from xcore.imputation.base import Imputer
 from xcore.imputation.family import IMPUTER_KINDS, AnyImputer
+from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, csr
 
 every_imputer = pytest.mark.parametrize("imputer", [make() for make in IMPUTER_KINDS.values()], ids=list(IMPUTER_KINDS))

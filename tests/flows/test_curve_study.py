@@ -121,6 +121,11 @@ def test_a_grid_that_cannot_be_tried_is_refused_before_anything_runs(grid: dict[
         plan_study(params(tuning={"grids": {"adversarial": grid}}))
 
 
+def test_a_split_that_will_not_be_there_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ConfigError, match=r"tuning\.split is dev, but the data has no dev split"):
+        plan_study(params(data={"reader": {"kind": "generated", "group_size": 1}}))
+
+
 def test_only_methods_with_a_tree_are_measured_anew_when_the_tree_changes() -> None:
     def ids(dimensions: int) -> list[str]:
         model = {"kind": "negative-sampling", "tree_dimensions": dimensions}

@@ -28,7 +28,7 @@ from xcore.errors import ConfigError
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("services")]
 
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "operations.md").read_text(), re.M | re.S)
-READY = {"make serve": "Ctrl-C stops everything", "mlflow models serve": "Application startup complete"}
+READY = {"make serve": "Ctrl-C stops everything", "python -m flows models serve": "Uvicorn running on"}
 SECONDS_TO_START = 900
 SECONDS_TO_STOP = 90
 SCRIPTS = Path(sys.executable).parent
@@ -139,8 +139,8 @@ def test_the_page_leads_to_a_scheduled_promoted_served_model(terminal: Terminal,
     answers: list[str] = []
     blocks = iter(BLOCKS[2:])
     for block in blocks:
-        if block.startswith("mlflow models serve"):
-            with terminal.running(block, READY["mlflow models serve"]):
+        if block.startswith("python -m flows models serve"):
+            with terminal.running(block, READY["python -m flows models serve"]):
                 answers.append(terminal.run(next(blocks)))
         else:
             terminal.run(block)
@@ -212,6 +212,7 @@ def test_the_same_on_postgres_behind_a_password(tmp_path_factory: pytest.TempPat
         prefect, mlflow = re.findall(r"=(http://127\.0\.0\.1:\d+)", terminal.run("python -m flows env"))
         assert refused(f"{prefect}/api/admin/version"), "nobody else may come in"
         assert refused(f"{mlflow}/api/2.0/mlflow/experiments/search?max_results=1")
+        assert home.stat().st_mode & 0o077 == (0o010 if os.geteuid() == 0 else 0), "its group may pass"
         assert not (home / "mlflow.db").exists()
         assert not (home / "prefect" / "prefect.db").exists()
         assert "a-long-password" not in " ".join(processes_of(home)), "command lines can be read by everyone"

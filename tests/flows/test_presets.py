@@ -50,6 +50,24 @@ def test_a_preset_is_not_needed() -> None:
     assert load_params(Nest, None, ["name=x", "bird.kind=wren"]).bird == Wren()
 
 
+@pytest.mark.parametrize(
+    "text", [",", ";", "|", "#", "-", ":", "&", "*", "%", "@", "`", ">", "?", "!", "\t", " ", "::"]
+)
+def test_a_delimiter_is_text_whatever_it_means_to_yaml(text: str) -> None:
+    assert load_params(Nest, None, [f"name={text}"]).name == text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [('"\\t"', "\t"), ("'#'", "#"), ("a: b: c", "a: b: c"), ("[x", "[x"), ("x=y", "x=y")]
+)
+def test_a_value_is_yaml_or_else_text(text: str, value: str) -> None:
+    assert load_params(Nest, None, [f"name={text}"]).name == value
+
+
+def test_an_override_may_reach_into_what_is_null_in_the_preset(tmp_path: Path) -> None:
+    assert load_params(Nest, preset(tmp_path, "name: a\nbird:\n"), ["bird.kind=wren"]).bird == Wren()
+
+
 def test_environment_variables_are_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = preset(tmp_path, "name: ${EYRIE_TEST_NAME:-nobody}/x\n")
     monkeypatch.delenv("EYRIE_TEST_NAME", raising=False)
@@ -68,7 +86,17 @@ def test_environment_variables_are_put_in(tmp_path: Path, monkeypatch: pytest.Mo
         ("name: a\ncolour: red\n", [], "colour: Extra inputs are not permitted"),
         ("bird: {kind: owl}\n", [], "name: Field required"),
         ("name: a\n", ["bird"], "expected path=value"),
-        ("name: a\n", ["name.x=1"], "expected a group of parameters"),
+        ("name: a\n", ["name.x=1"], "name is 'a', expected a group of parameters"),
+        ("name: a\n", ["name.x.y=1"], "name is 'a', expected a group of parameters"),
+        ("name: a\n", ["bird..wings=1"], "expected path=value"),
+        ("name: a\n", ["=1"], "expected path=value"),
+        ("name: a\n", ["name="], "--set name=: no value, expected one after '='"),
+        ("name: a\neggs: [1, 2]\n", ["eggs.2=7"], "'2' is not an item of the list, which has items 0 to 1"),
+        ("name: a\neggs: [1, 2]\n", ["eggs.last=7"], "'last' is not an item of the list"),
+        ("name: a\neggs: [1, 2]\n", ["eggs.-1=7"], "'-1' is not an item of the list"),
+        ("name: a\neggs: []\n", ["eggs.0.x=7"], "'0' is not an item of the list, which has no items"),
+        ("name: a\neggs: [1]\n", ["eggs.0.x=7"], r"eggs\.0 is 1, expected a group of parameters"),
+        ("name: a\neggs: [1]\n", ["eggs.kind=7"], "'kind' is not an item of the list"),
         ("- a\n", [], "holds list, expected a mapping"),
         ("a: [\n", [], "is not YAML"),
     ],
@@ -118,3 +146,9 @@ def test_the_run_table_shows_what_is_used_and_what_is_unusual() -> None:
     plain = flatten(demo.tracked_parameters({"dataset", "features", "model"}))
     assert "text.kind" in plain
     assert not [name for name in plain if name.startswith("imputer.")]
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_no_flow_takes_a_name_that_leaves_the_work_folder(flow: str) -> None:
+    with pytest.raises(ConfigError, match=r"name: .*'\.\./\.\./x' cannot be a name \('/' is not allowed\)"):
+        load_params(FLOWS[flow].params, None, ["name=../../x"])

@@ -63,7 +63,7 @@ def test_dense_rows_are_written_and_read_whole_or_in_blocks(tmp_path: Path) -> N
             writer.write("train", rows[start : start + 777])
     features = Features(tmp_path)
     assert features.splits == ["train"]
-    assert np.array_equal(features.vectors("train"), rows)
+    assert np.array_equal(features.dense("train"), rows)
     blocks = features.blocks("train")
     for _ in range(2):
         assert np.array_equal(np.concatenate(list(blocks)), rows)
@@ -75,7 +75,7 @@ def test_sparse_rows_come_in_the_blocks_that_make_up_the_whole(tmp_path: Path) -
         writer.write("train", csr(matrix.data, matrix.indices, matrix.indptr, 7))
     blocks = list(Features(tmp_path).blocks("train"))
     assert len(blocks) == 2
-    assert np.array_equal(sp.vstack(blocks).toarray(), Features(tmp_path).X("train").toarray())
+    assert np.array_equal(sp.vstack(blocks).toarray(), Features(tmp_path).sparse("train").toarray())
 
 
 def test_models_that_differ_in_training_share_what_comes_before_it() -> None:
@@ -98,18 +98,16 @@ def test_the_steps_make_what_a_fit_in_memory_makes(make: Callable[[Recipe], Arti
     model = NegativeSampling.load(make(recipe).directory)
     data = Dataset(settings.store().open(dataset().ref).directory)
     embedding = Features(settings.store().open(recipe.inputs["embedding"].ref).directory)
-    X = data.X("train")
-    assert np.array_equal(model.embedding.transform(X), embedding.vectors("train"))
-    assert np.array_equal(model.embedding.transform(data.X("test")), embedding.vectors("test"))
-    covariance = np.cov(embedding.vectors("train").T)
+    X = data.sparse("train")
+    assert np.array_equal(model.embedding.transform(X), embedding.dense("train"))
+    assert np.array_equal(model.embedding.transform(data.sparse("test")), embedding.dense("test"))
+    covariance = np.cov(embedding.dense("train").T)
     assert np.allclose(covariance, np.eye(32), atol=1e-3)
     alone = Pca(dimensions=32).fit_blocks([X], np.random.default_rng(1))
-    assert np.allclose(np.abs(alone.transform(X)), np.abs(embedding.vectors("train")), atol=1e-2)
+    assert np.allclose(np.abs(alone.transform(X)), np.abs(embedding.dense("train")), atol=1e-2)
     tree = LabelSampler.load(settings.store().open(recipe.inputs["tree"].ref).directory)
-    Z = model.projection.transform(embedding.vectors("train"))
-    assert np.array_equal(
-        Z, Features(settings.store().open(recipe.inputs["projection"].ref).directory).vectors("train")
-    )
+    Z = model.projection.transform(embedding.dense("train"))
+    assert np.array_equal(Z, Features(settings.store().open(recipe.inputs["projection"].ref).directory).dense("train"))
     again = LabelSampler(labels="all", held_out_share=0.1).fit(TrainingData.of(Z, data.Y("train")), FitContext())
     assert np.array_equal(tree.log_prob_all(Z[:50]), again.log_prob_all(Z[:50]))
 

@@ -11,6 +11,7 @@ from xcore.artifacts.manifest import FileRecord, now
 from xcore.artifacts.naming import step_names
 from xcore.artifacts.schemas import KINDS, Kind
 from xcore.components import flatten
+from xcore.errors import ConfigError
 from xcore.views.base import Point, View
 
 BACKENDS = ("sqlite", "postgres", "server")
@@ -126,6 +127,14 @@ def test_a_new_kind_is_tracked_by_what_its_view_says_alone(tmp_path: Path, monke
     assert [(point.step, point.value) for point in history] == [(1, 2.0), (2, 4.0)]
     logged = {file.path for folder in ("nest", "plots") for file in run._client.list_artifacts(run.id, folder)}
     assert logged == {"nest/eggs.json", "plots/nest.txt"}
+
+
+def test_an_experiment_cannot_lie_outside_the_work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ConfigError, match="cannot be a name"):
+        TrackedRun.open("../../x", "0123456789abcdef", "first")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 def test_parameters_are_flattened_and_empty_ones_left_out() -> None:

@@ -13,7 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from xcore.errors import ConfigError
 from xcore.grouping.family import AnyGrouper
-from xcore.grouping.groupers import ClusterGroups, GivenGroups, Groups, MixedGroups, RandomGroups
+from xcore.grouping.given import GivenGroups
+from xcore.grouping.groups import Groups
+from xcore.grouping.random import RandomGroups
+from xcore.grouping.tree import ClusterGroups, MixedGroups
 from xcore.numeric.matrices import CSR, csr
 
 
@@ -125,6 +128,8 @@ def test_given_groups_may_overlap_and_every_oddity_is_counted() -> None:
 def test_given_groups_without_counts_count_each_label_once_and_add_up_repeats() -> None:
     groups = given_groups(table([[0, 1]], [[2, 2, 3]]))
     assert groups.labels.toarray().tolist() == [[0, 0, 2, 1]]
+    assert given_groups(table([[0, 1]], [[2, 2, 3]]), merge="auto").merge == "list"
+    assert given_groups(table([[0, 1]], [[2, 3]]), merge="auto").merge == "set"
     assert given_groups(table([[0, 1]], [[2, 2, 3]]), merge="set").labels.toarray().tolist() == [[0, 0, 1, 1]]
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xcore.artifacts.identity import code_digests, content_id, file_sha256
+from xcore.artifacts.identity import artifact_id, code_digests, file_sha256
+from xcore.artifacts.lineage import inputs_first
 from xcore.artifacts.manifest import ArtifactRef, FileRecord
 from xcore.artifacts.schemas import schema_of
 from xcore.components import Component, Report
@@ -75,17 +76,18 @@ class Recipe:
 
     @cached_property
     def id(self) -> str:
-        contents = {str(path): record.sha256 for path, record in self.source_records.items()}
-        return content_id(
-            {
-                "kind": self.kind,
-                "schema": schema_of(self.kind).version,
-                "inputs": {role: recipe.id for role, recipe in self.inputs.items()},
-                "sources": sorted(contents.values()),
-                "options": _with_contents(self.options.options(), contents),
-                "seed": self.seed,
-                "code": self.code,
-            }
+        # Inputs first, without recursion: a long chain of steps would exceed the interpreter's limit.
+        for step in inputs_first(self, _without_id, id):
+            if step is not self:
+                _ = step.id
+        return artifact_id(
+            self.kind,
+            schema_of(self.kind).version,
+            {role: recipe.id for role, recipe in self.inputs.items()},
+            {path: record.sha256 for path, record in self.source_records.items()},
+            self.options.options(),
+            self.seed,
+            self.code,
         )
 
     @property
@@ -115,7 +117,11 @@ class Recipe:
     def lineage(self) -> Iterator[Recipe]:
         """This recipe and all it is made of, inputs before what uses them, each once."""
         seen: set[str] = set()
-        yield from _walk(self, seen)
+        # Recipes are told apart as objects here: equal ones may have been planned twice, and are found out by their id.
+        for recipe in inputs_first(self, lambda step: step.inputs.values(), id):
+            if recipe.id not in seen:
+                seen.add(recipe.id)
+                yield recipe
 
 
 @dataclass(frozen=True)
@@ -137,18 +143,16 @@ def _cannot_build(context: BuildContext) -> Mapping[str, Any]:
     raise ArtifactMissing("an artifact was named by its id but is missing or damaged: run the flow that makes it")
 
 
-def _walk(recipe: Recipe, seen: set[str]) -> Iterator[Recipe]:
-    for source in recipe.inputs.values():
-        yield from _walk(source, seen)
-    if recipe.id not in seen:
-        seen.add(recipe.id)
-        yield recipe
+def _without_id(recipe: Recipe) -> Iterable[Recipe]:
+    """The inputs whose ids have not been computed yet."""
+    return (source for source in recipe.inputs.values() if "id" not in vars(source))
 
 
 def _modules_of(value: Any) -> Iterable[str]:
     """The modules of all components in a tree of options."""
     if isinstance(value, Component):
         yield type(value).__module__
+        yield from value.used_modules()
         for name in type(value).model_fields:
             yield from _modules_of(getattr(value, name))
     elif isinstance(value, Mapping):
@@ -157,14 +161,3 @@ def _modules_of(value: Any) -> Iterable[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _modules_of(item)
-
-
-def _with_contents(value: Any, contents: Mapping[str, str]) -> Any:
-    """Plain options with every path of a source file replaced by what the file holds."""
-    if isinstance(value, str):
-        return contents.get(value, value)
-    if isinstance(value, Mapping):
-        return {name: _with_contents(item, contents) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_contents(item, contents) for item in value]
-    return value

@@ -50,6 +50,7 @@ KINDS: dict[str, Kind] = {
             "dev.parquet": (_LABELS,),
             "test.parquet": (_LABELS,),
             "*_rows.parquet": (_ROW_ID,),
+            "*_bags.parquet": (_ROW_ID, pa.field("members", pa.list_(pa.int32()))),
             "labels.parquet": (_ROW_ID, pa.field("name", pa.string()), pa.field("train_count", pa.int64())),
             "groups.parquet": (
                 _ROW_ID,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import shutil
 import tempfile
 import uuid
@@ -12,18 +14,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.fs as pafs
-from pydantic import ValidationError
 
+from xcore.artifacts.folder import MANIFEST, IntactFiles, check_size, clear, read_manifest, stray_files
 from xcore.artifacts.identity import file_sha256
+from xcore.artifacts.lineage import inputs_first
 from xcore.artifacts.manifest import ArtifactRef, FileRecord, Manifest, git_commit, library_versions, now
 from xcore.artifacts.meter import Meter
 from xcore.artifacts.recipe import BuildContext, Recipe
 from xcore.artifacts.schemas import KINDS, check_files
 from xcore.components import Report, silent
-from xcore.errors import ArtifactDamaged, ArtifactMissing, ConfigError
+from xcore.errors import ArtifactDamaged, ArtifactError, ArtifactMissing, ConfigError
+from xcore.files import replacing
 
-MANIFEST = "manifest.json"
 STAGING = ".staging"
 log = logging.getLogger(__name__)
 
@@ -63,17 +67,18 @@ class Store:
     def __init__(self, root: str | Path, cache: Path | None = None) -> None:
         text = str(root)
         if "://" in text:
-            self.filesystem, self.root = pafs.FileSystem.from_uri(text)
+            self.filesystem, self.root = _remote(text)
         else:
             self.filesystem, self.root = pafs.LocalFileSystem(), str(Path(text).absolute())
         self.is_local = isinstance(self.filesystem, pafs.LocalFileSystem)
         self.cache = cache or Path(tempfile.gettempdir()) / "eyrie-cache"
-        self._intact: dict[Path, tuple[int, int, int]] = {}
+        self._intact = IntactFiles()
 
     def make(self, recipe: Recipe, report: Report = silent) -> MakeResult:
         """Open the recipe's artifact, or build and keep it if it is missing or damaged. Its inputs must be there."""
-        if self.is_intact(recipe.ref):
-            return MakeResult(self.open(recipe.ref), cached=True)
+        found = self._intact_artifact(recipe.ref)
+        if found:
+            return MakeResult(found, cached=True)
         inputs = {role: self.open(source.ref) for role, source in recipe.inputs.items()}
         scratch = self._staging_root / f"{recipe.kind}-{recipe.id}"
         with self._staging() as directory:
@@ -86,64 +91,92 @@ class Store:
         return MakeResult(self.open(recipe.ref), cached=False)
 
     def holds(self, ref: ArtifactRef) -> bool:
-        """Whether the artifact has a manifest; its files are not looked at."""
-        return bool(self.filesystem.get_file_info(self._path(ref, MANIFEST)).type == pafs.FileType.File)
+        """Whether anything stands where the artifact's manifest belongs; it is not looked at."""
+        if self.is_local:
+            return os.path.lexists(self._path(ref, MANIFEST))
+        return bool(self.filesystem.get_file_info(self._path(ref, MANIFEST)).type != pafs.FileType.NotFound)
 
     def is_intact(self, ref: ArtifactRef) -> bool:
         """Whether the artifact can be opened; every byte is checked."""
+        return self._intact_artifact(ref) is not None
+
+    def _intact_artifact(self, ref: ArtifactRef) -> Artifact | None:
         try:
-            self.open(ref)
+            return self.open(ref)
         except ArtifactMissing:
-            return False
+            return None
         except ArtifactDamaged as damage:
             log.warning("%s: it will be made again", damage)
-            return False
-        return True
+            return None
 
     def open(self, ref: ArtifactRef) -> Artifact:
-        """Check every file against the manifest and return the artifact.
+        """Check the manifest against the artifact's name and every file against the manifest; return the artifact.
 
         Raises
         ------
         ArtifactMissing
             No manifest.
         ArtifactDamaged
-            A file is missing or does not have the bytes that were written, or the manifest cannot be read.
+            The manifest cannot be read, was changed, or belongs elsewhere; the artifact has another schema version; a
+            file is missing, is not listed, is no regular file, or does not have the bytes that were written.
         """
         manifest = self.manifest(ref)
         directory = Path(self._path(ref)) if self.is_local else self._fetch(manifest)
-        for name, record in manifest.files.items():
-            self._check_bytes(ref, directory / name, record)
-        check_files(ref.kind, directory)
+        self._intact.check(manifest, directory)
         return Artifact(manifest, directory)
 
     def manifest(self, ref: ArtifactRef) -> Manifest:
-        """Read an artifact's manifest."""
-        try:
-            with self.filesystem.open_input_stream(self._path(ref, MANIFEST)) as stream:
-                return Manifest.model_validate_json(stream.read())
-        except FileNotFoundError:
-            raise ArtifactMissing(f"no artifact {ref} in {self.root}") from None
-        except ValidationError as error:
-            raise ArtifactDamaged(f"{ref}: its manifest cannot be read ({error.error_count()} problems)") from None
+        """Read an artifact's manifest, and check that it is the one that was written for this artifact."""
+        return Manifest.read(self._manifest_text(ref), ref)
+
+    def _manifest_text(self, ref: ArtifactRef) -> bytes:
+        path = self._path(ref, MANIFEST)
+        if self.is_local:
+            return read_manifest(ref, Path(path))
+        found = self.filesystem.get_file_info(path)
+        if found.type == pafs.FileType.NotFound:
+            raise ArtifactMissing(f"no artifact {ref} in {self.root}")
+        if found.type != pafs.FileType.File:
+            raise ArtifactDamaged(f"{ref}: {MANIFEST} is no file")
+        check_size(ref, found.size)
+        with self.filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
 
     def manifests(self) -> list[Manifest]:
-        """All manifests, oldest first; unreadable ones are left out (see `verify`)."""
-        found = []
+        """All manifests, oldest first; what is wrong with others is logged (see also `verify`)."""
+        found, _ = self._read_all()
+        return sorted(found, key=lambda manifest: (manifest.created, manifest.id))
+
+    def _read_all(self) -> tuple[list[Manifest], list[ArtifactRef]]:
+        """All manifests, and the names of those that cannot be used: one odd manifest must not hide the others."""
+        found, damaged = [], []
         for ref in self.refs():
             try:
                 found.append(self.manifest(ref))
-            except ArtifactDamaged as damage:
-                log.warning("%s", damage)
-        return sorted(found, key=lambda manifest: (manifest.created, manifest.id))
+            except ArtifactMissing:  # removed meanwhile
+                continue
+            except (ArtifactDamaged, OSError) as problem:
+                log.warning("%s", problem)
+                damaged.append(ref)
+        return found, damaged
 
     def refs(self) -> Iterator[ArtifactRef]:
         """Names of all artifacts, whether intact or not."""
         for kind in sorted(KINDS):
             for entry in self._folders(kind):
-                ref = ArtifactRef(kind=kind, id=entry.base_name)
-                if self.holds(ref):
+                ref = ArtifactRef.of(kind, entry.base_name)
+                if ref and self.holds(ref):
                     yield ref
+
+    def strangers(self) -> list[str]:
+        """Folders below the root that no artifact of a known kind can have; nobody reads or removes them."""
+        kinds = [entry for entry in self._folders("") if not entry.base_name.startswith(".")]
+        unknown = [entry.path for entry in kinds if entry.base_name not in KINDS]
+        known = [entry.base_name for entry in kinds if entry.base_name in KINDS]
+        misnamed = [
+            entry.path for kind in known for entry in self._folders(kind) if not ArtifactRef.of(kind, entry.base_name)
+        ]
+        return unknown + misnamed
 
     def find(self, text: str) -> ArtifactRef:
         """The one artifact whose id starts with `text`, which may also be ``kind/id``."""
@@ -156,42 +189,55 @@ class Store:
 
     def lineage(self, ref: ArtifactRef) -> list[Manifest]:
         """The manifest of an artifact and of all that it was made of, inputs first."""
-        found: dict[str, Manifest] = {}
+        known: dict[ArtifactRef, Manifest] = {}
 
-        def visit(ref: ArtifactRef) -> None:
-            if ref.id not in found:
-                manifest = self.manifest(ref)
-                for source in manifest.inputs.values():
-                    visit(source)
-                found[ref.id] = manifest
+        def inputs_of(ref: ArtifactRef) -> Iterable[ArtifactRef]:
+            known[ref] = self.manifest(ref)
+            return known[ref].inputs.values()
 
-        visit(ref)
-        return list(found.values())
+        return [known[step] for step in inputs_first(ref, inputs_of, str)]
 
     def verify(self) -> dict[ArtifactRef, str | None]:
         """Check every artifact; the value is what is wrong with it, or None."""
-        self._intact.clear()
+        self._intact.forget()
         verdicts: dict[ArtifactRef, str | None] = {}
         for ref in self.refs():
             try:
                 self.open(ref)
                 verdicts[ref] = None
-            except ArtifactDamaged as damage:
+            except ArtifactMissing:  # removed meanwhile
+                continue
+            except (ArtifactError, OSError) as damage:
                 verdicts[ref] = str(damage)
         return verdicts
 
     def unreferenced(self, kept: Iterable[str], older_than: timedelta) -> list[Manifest]:
-        """Artifacts that none of the kept ids is, or was made of, and that are older than the given age."""
-        manifests = {manifest.id: manifest for manifest in self.manifests()}
+        """Artifacts that none of the kept ids is, or was made of, and that are older than the given age.
+
+        An artifact whose manifest cannot be used is kept, with all that its manifest still names as inputs: nobody
+        knows whether it is needed.
+        """
+        found, damaged = self._read_all()
+        inputs = {manifest.id: [source.id for source in manifest.inputs.values()] for manifest in found}
+        inputs |= {ref.id: self._named_inputs(ref) for ref in damaged}
         reached: set[str] = set()
-        waiting = [name for name in kept if name in manifests]
+        waiting = [*kept, *(ref.id for ref in damaged)]
         while waiting:
             name = waiting.pop()
-            if name not in reached and name in manifests:
+            if name not in reached:
                 reached.add(name)
-                waiting.extend(source.id for source in manifests[name].inputs.values())
+                waiting.extend(inputs.get(name, ()))
         limit = now() - older_than
-        return [manifest for manifest in manifests.values() if manifest.id not in reached and manifest.created <= limit]
+        spare = [manifest for manifest in found if manifest.id not in reached and manifest.created <= limit]
+        return sorted(spare, key=lambda manifest: (manifest.created, manifest.id))
+
+    def _named_inputs(self, ref: ArtifactRef) -> list[str]:
+        """Ids of inputs in a manifest that cannot be used, as far as it can be read."""
+        try:
+            inputs = json.loads(self._manifest_text(ref))["inputs"]
+            return [str(source["id"]) for source in inputs.values()]
+        except (ArtifactError, OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            return []
 
     def leftovers(self, older_than: timedelta) -> list[str]:
         """Folders of writes that never finished, older than the given age."""
@@ -200,7 +246,7 @@ class Store:
             entry
             for kind in sorted(KINDS)
             for entry in self._folders(kind)
-            if not self.holds(ArtifactRef(kind=kind, id=entry.base_name))
+            if (ref := ArtifactRef.of(kind, entry.base_name)) and not self.holds(ref)
         ]
         return [entry.path for entry in (*self._folders(STAGING), *unfinished) if _changed_before(entry, limit)]
 
@@ -222,7 +268,7 @@ class Store:
         return (Path(self.root) if self.is_local else self.cache) / STAGING
 
     def _folders(self, name: str) -> list[pafs.FileInfo]:
-        selector = pafs.FileSelector(f"{self.root}/{name}", allow_not_found=True)
+        selector = pafs.FileSelector(f"{self.root}/{name}".rstrip("/"), allow_not_found=True)
         entries = [entry for entry in self.filesystem.get_file_info(selector) if entry.type == pafs.FileType.Directory]
         return sorted(entries, key=lambda entry: str(entry.path))
 
@@ -237,7 +283,9 @@ class Store:
             shutil.rmtree(directory, ignore_errors=True)
 
     def _publish(self, manifest: Manifest, directory: Path) -> None:
-        (directory / MANIFEST).write_text(manifest.model_dump_json(indent=1))
+        manifest.write(directory / MANIFEST)
+        if self.is_local:
+            self._make_room(manifest)
         self.filesystem.create_dir(self._path(manifest.ref), recursive=True)
         for name in (*manifest.files, MANIFEST):
             target = self._path(manifest.ref, name)
@@ -251,37 +299,53 @@ class Store:
                     destination_filesystem=self.filesystem,
                 )
 
+    def _make_room(self, manifest: Manifest) -> None:
+        """Remove what would be in the way of an artifact that was damaged and is made again."""
+        folder = Path(self._path(manifest.ref))
+        if os.path.lexists(folder) and not folder.is_dir():
+            clear(folder)
+        if folder.is_dir():
+            names = (*manifest.files, MANIFEST)
+            blocked = [folder / name for name in names if (folder / name).is_dir()]
+            for path in (*stray_files(manifest, folder), *blocked):
+                clear(path)
+
     def _fetch(self, manifest: Manifest) -> Path:
         """A local copy of a remote artifact; files that are there with the right bytes are not fetched again."""
         directory = self.cache / manifest.kind / manifest.id
         directory.mkdir(parents=True, exist_ok=True)
+        for stray in stray_files(manifest, directory):
+            clear(stray)
         for name, record in manifest.files.items():
             local = directory / name
-            if local.is_file() and file_sha256(local) == record.sha256:
+            if local.is_symlink() or not local.is_file():
+                clear(local)
+            elif file_sha256(local) == record.sha256:
                 continue
-            partial = directory / f".{uuid.uuid4().hex}"
-            try:
-                pafs.copy_files(
-                    self._path(manifest.ref, name),
-                    str(partial),
-                    source_filesystem=self.filesystem,
-                    destination_filesystem=pafs.LocalFileSystem(),
-                )
-            except FileNotFoundError:
-                raise ArtifactDamaged(f"{manifest.ref}: {name} is missing") from None
-            partial.replace(local)
+            with replacing(local) as draft:
+                self._download(manifest.ref, name, draft)
         return directory
 
-    def _check_bytes(self, ref: ArtifactRef, path: Path, record: FileRecord) -> None:
-        if not path.is_file():
-            raise ArtifactDamaged(f"{ref}: {path.name} is missing")
-        stat = path.stat()
-        state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-        if self._intact.get(path) == state:
-            return
-        if stat.st_size != record.n_bytes or file_sha256(path) != record.sha256:
-            raise ArtifactDamaged(f"{ref}: {path.name} does not have the bytes that were written")
-        self._intact[path] = state
+    def _download(self, ref: ArtifactRef, name: str, target: Path) -> None:
+        try:
+            pafs.copy_files(
+                self._path(ref, name),
+                str(target),
+                source_filesystem=self.filesystem,
+                destination_filesystem=pafs.LocalFileSystem(),
+            )
+        except FileNotFoundError:
+            raise ArtifactDamaged(f"{ref}: {name} is missing") from None
+
+
+def _remote(uri: str) -> tuple[pafs.FileSystem, str]:
+    try:
+        filesystem, root = pafs.FileSystem.from_uri(uri)
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(
+            f"{uri!r} cannot be the root of a store: {error}. Expected a folder, or a URI such as s3://bucket/store"
+        ) from None
+    return filesystem, root
 
 
 def _changed_before(entry: pafs.FileInfo, limit: datetime) -> bool:

@@ -6,31 +6,40 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from xcore.data.feature_files import FeatureFile, FeatureSplits, Images, read_csr
 from xcore.data.readers.base import SPLITS, Form, Split
 from xcore.errors import ArtifactDamaged, ConfigError
-from xcore.numeric.matrices import CSR, binary_csr, csr, list_parts
+from xcore.numeric.matrices import CSR, binary_csr, list_parts
 
 FORMAT = 1
 LABEL_LISTS = pa.field("labels", pa.list_(pa.int32()))
 
-
-def feature_schema(form: Form, n_features: int) -> pa.Schema:
-    """The feature columns of a split."""
-    if form == "sparse":
-        return pa.schema([("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))])
-    if form == "text":
-        return pa.schema([("text", pa.string())])
-    return pa.schema([("vector", pa.list_(pa.float32(), n_features))])
+# What the label counts of groups are: how many members carry the label, or always 1, for only the set is known.
+Merge: TypeAlias = Literal["list", "set"]
 
 
-class Dataset:
+@dataclass(frozen=True)
+class BagTable:
+    """Rows that belong together.
+
+    Attributes
+    ----------
+    ids : list of str
+        What the files call the bags.
+    members : CSR (number of bags, rows of the split)
+        1 where a row is in a bag. Bags of train may overlap, and a row may be in none.
+    """
+
+    ids: list[str]
+    members: CSR
+
+
+class Dataset(FeatureSplits):
     """Opens a dataset; nothing but its description is read until asked for.
 
     Parameters
@@ -40,10 +49,12 @@ class Dataset:
 
     Attributes
     ----------
-    form : 'sparse', 'text' or 'vector'
+    form : 'sparse', 'text', 'vector' or 'image'
         What the features are.
     n_labels, n_features : int
-        Sizes of the spaces; text has no features yet, so 0.
+        Sizes of the spaces; text has no features yet, so 0; an image has one for each byte.
+    image_shape : (height, width, channels) or None
+        Of all images, where the form is image.
     splits : list of str
         Those of train, dev and test that there are.
     """
@@ -61,6 +72,8 @@ class Dataset:
         self.form: Form = described["form"]
         self.n_labels, self.n_features = int(described["n_labels"]), int(described["n_features"])
         self.n_label_features: int | None = described["n_label_features"]
+        shape = described.get("image_shape")
+        self.image_shape: tuple[int, int, int] | None = None if shape is None else (shape[0], shape[1], shape[2])
         self._sizes: dict[str, dict[str, int]] = described["splits"]
         self.splits: list[Split] = [split for split in SPLITS if split in self._sizes]
 
@@ -68,27 +81,22 @@ class Dataset:
         """How many rows a split has."""
         return self._size(split)["rows"]
 
-    def X(self, split: Split) -> CSR:
-        """Features, CSR float32 (n, n_features); a vector is a row without gaps. Cost O(nnz)."""
-        if self.form == "text":
-            raise ConfigError(f"{self.directory} holds text, not features: make features of it first (text_blocks)")
+    def need_split(self, split: Split, wanted_by: str) -> None:
+        """Raise `ConfigError` unless there is such a split; `wanted_by` is the option that asks for it."""
+        if split not in self._sizes:
+            raise ConfigError(
+                f"{wanted_by} is {split}, but the dataset {self.directory.name} has no {split} split, only "
+                f"{', '.join(self.splits)}: name one of these, or ingest with {split} files or data.holdout.{split}"
+            )
+
+    def features(self, split: Split) -> FeatureFile:
+        """The features of a split, to be read as `sparse`, `dense`, `images` or `blocks`."""
         size, path = self._size(split), self.directory / f"{split}.parquet"
-        if self.form == "sparse":
-            return read_csr(path, size["rows"], size["nnz"], self.n_features)
-        vectors = pq.read_table(path, columns=["vector"])["vector"].combine_chunks().flatten().to_numpy()
-        indices = np.tile(np.arange(self.n_features, dtype=np.int32), size["rows"])
-        return csr(vectors, indices, np.arange(size["rows"] + 1) * self.n_features, self.n_features)
+        return FeatureFile(path, self.form, size["rows"], self.n_features, size["nnz"], self.image_shape)
 
-    def vectors(self, split: Split) -> npt.NDArray[np.float32]:
-        """Dense features (n, n_features) of a dataset of vectors."""
-        if self.form != "vector":
-            raise ConfigError(f"{self.directory} holds {self.form} rows, not vectors")
-        return read_vectors(self.directory / f"{split}.parquet", self.n_rows(split), self.n_features)
-
-    def blocks(self, split: Split) -> FeatureBlocks:
-        """Features a block of rows at a time, as often as asked."""
-        self._size(split)
-        return FeatureBlocks(self.directory / f"{split}.parquet", self.n_features)
+    def images(self, split: Split) -> Images:
+        """Images, uint8 (n, height, width, channels)."""
+        return self.features(split).images()
 
     def Y(self, split: Split) -> CSR:
         """Labels, CSR with entries 1 (n, n_labels); all empty for train rows whose labels belong to groups."""
@@ -123,9 +131,9 @@ class Dataset:
         return pq.read_table(self.directory / "labels.parquet")
 
     def label_texts(self) -> list[str]:
-        """The name of each label, or its id where it has no name."""
+        """A text for each label, in the order of their numbers: its name, or its id where it has no name."""
         table = self.label_table()
-        return [name or own for own, name in zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True)]
+        return [name or key for name, key in zip(table["name"].to_pylist(), table["id"].to_pylist(), strict=True)]
 
     def label_features(self) -> CSR | None:
         """Features of the labels (n_labels, n_label_features), where the source has them."""
@@ -135,9 +143,22 @@ class Dataset:
         return read_csr(path, self.n_labels, None, self.n_label_features)
 
     def groups(self) -> pa.Table | None:
-        """``id``, ``members`` (positions in train), ``labels`` and ``counts`` of each group; None without groups."""
+        """``id``, ``members`` (positions in train), ``labels`` and ``counts`` of each group; None without groups.
+
+        The schema's metadata says in ``merge`` what the counts are, see `merge_of`.
+        """
         path = self.directory / "groups.parquet"
         return pq.read_table(path) if path.exists() else None
+
+    def bags(self, split: Split) -> BagTable | None:
+        """The bags to which the rows of a split belong; None where the files say nothing of bags. Memory O(rows)."""
+        rows = self.n_rows(split)
+        path = self.directory / ("groups.parquet" if split == "train" else f"{split}_bags.parquet")
+        if not path.exists():
+            return None
+        table = pq.read_table(path, columns=["id", "members"])
+        offsets, members = list_parts(table["members"])
+        return BagTable(table["id"].to_pylist(), binary_csr(members, offsets, rows))
 
     def quarantine(self) -> pa.Table | None:
         """The rows that were set aside, with the reason; None where there are none."""
@@ -155,52 +176,7 @@ class Dataset:
         return self._sizes[split]
 
 
-@dataclass(frozen=True)
-class FeatureBlocks:
-    """The features of a file in blocks of rows, CSR or dense as they are stored; every loop opens the file anew."""
-
-    path: Path
-    n_features: int
-    groups: int = 4  # row groups of a block
-
-    def __iter__(self) -> Iterator[Any]:
-        with pq.ParquetFile(self.path) as file:
-            is_dense = "vector" in file.schema_arrow.names
-            for first in range(0, file.num_row_groups, self.groups):
-                chosen = list(range(first, min(first + self.groups, file.num_row_groups)))
-                table = file.read_row_groups(chosen, columns=["vector"] if is_dense else ["indices", "values"])
-                yield self._dense(table) if is_dense else self._sparse(table)
-
-    def _dense(self, table: pa.Table) -> npt.NDArray[np.float32]:
-        flat: npt.NDArray[np.float32] = table["vector"].combine_chunks().flatten().to_numpy()
-        return flat.reshape(table.num_rows, self.n_features)
-
-    def _sparse(self, table: pa.Table) -> CSR:
-        offsets, indices = list_parts(table["indices"])
-        return csr(list_parts(table["values"])[1], indices, offsets, self.n_features)
-
-
-def read_vectors(path: Path, rows: int, n_features: int) -> npt.NDArray[np.float32]:
-    """The ``vector`` column of a file, float32 (rows, n_features), filled block by block."""
-    vectors, row = np.empty((rows, n_features), np.float32), 0
-    for block in FeatureBlocks(path, n_features):
-        vectors[row : row + len(block)] = block
-        row += len(block)
-    return vectors
-
-
-def read_csr(path: Path, rows: int, nnz: int | None, n_columns: int) -> CSR:
-    """The ``indices`` and ``values`` of a file as CSR, filled row group by row group, so that nothing is held twice."""
-    if nnz is None:
-        nnz = len(list_parts(pq.read_table(path, columns=["indices"])["indices"])[1])
-    indptr, indices, data = np.zeros(rows + 1, np.int64), np.empty(nnz, np.int32), np.empty(nnz, np.float32)
-    row = entry = 0
-    with pq.ParquetFile(path) as file:
-        for group in range(file.num_row_groups):
-            table: Any = file.read_row_group(group, columns=["indices", "values"])
-            offsets, own = list_parts(table["indices"])
-            indptr[row + 1 : row + len(offsets)] = offsets[1:] + entry
-            indices[entry : entry + len(own)] = own
-            data[entry : entry + len(own)] = list_parts(table["values"])[1]
-            row, entry = row + len(offsets) - 1, entry + len(own)
-    return csr(data, indices, indptr, n_columns)
+def merge_of(groups: pa.Table) -> Merge | None:
+    """What the metadata of a table of groups says about its counts; None where it says nothing."""
+    said = (groups.schema.metadata or {}).get(b"merge")
+    return None if said is None else "set" if said == b"set" else "list"

@@ -1,4 +1,4 @@
-"""Features at rest: one Parquet file a split, CSR arrays as list columns, dense rows as lists of one size."""
+"""Features that a step made of a dataset's rows: sparse or dense, with the interface of a dataset's own."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from xcore.data.dataset import FeatureBlocks, feature_schema, read_csr, read_vectors
+from xcore.data.feature_files import FeatureFile, FeatureSplits, feature_schema
 from xcore.data.readers.base import SPLITS, Form, Split
 from xcore.data.writing import RowWriter
-from xcore.numeric.matrices import CSR, Float32, lists_of_csr
+from xcore.errors import ConfigError
+from xcore.numeric.matrices import Float32, lists_of_csr
 
 _META = "features.json"
 
@@ -41,7 +42,7 @@ class FeatureWriter:
         """Add rows (CSR or dense, below 2^31 values) to a split; all blocks are of the same form."""
         is_dense = isinstance(block, np.ndarray)
         self.form = "vector" if is_dense else "sparse"
-        schema = feature_schema("vector" if is_dense else "sparse", self.n_features)
+        schema = feature_schema(self.form, self.n_features)
         if split not in self._writers:
             self._writers[split] = self._files.enter_context(RowWriter(self.directory / f"{split}.parquet", schema))
             self.rows[split] = self.non_zeros[split] = 0
@@ -58,14 +59,20 @@ class FeatureWriter:
         (self.directory / _META).write_text(json.dumps(meta, sort_keys=True))
 
 
-class Features:
-    """Opens what `FeatureWriter` wrote."""
+class Features(FeatureSplits):
+    """Opens what `FeatureWriter` wrote; nothing but its description is read until asked for.
+
+    Attributes
+    ----------
+    form : 'sparse' or 'vector'
+    n_features : int
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         meta = json.loads((directory / _META).read_text())
-        self.n_features: int = meta["n_features"]
         self.form: Form = meta["form"]
+        self.n_features: int = meta["n_features"]
         self._rows: dict[str, int] = meta["rows"]
         self._non_zeros: dict[str, int] = meta["non_zeros"]
 
@@ -73,22 +80,16 @@ class Features:
     def splits(self) -> list[Split]:
         return [split for split in SPLITS if split in self._rows]
 
-    def n_rows(self, split: str) -> int:
+    def n_rows(self, split: Split) -> int:
         """How many rows a split has."""
-        return self._rows[split]
+        return self.features(split).n_rows
 
-    def X(self, split: str) -> CSR:
-        """Features of a split, CSR float32 (n, n_features)."""
+    def features(self, split: Split) -> FeatureFile:
+        """The features of a split, to be read as `sparse`, `dense` or `blocks`."""
+        if split not in self._rows:
+            raise ConfigError(f"{self.directory} has no {split} split, only {', '.join(self._rows)}")
         path = self.directory / f"{split}.parquet"
-        return read_csr(path, self._rows[split], self._non_zeros[split], self.n_features)
-
-    def vectors(self, split: str) -> Float32:
-        """Features of a split that are dense, float32 (n, n_features)."""
-        return read_vectors(self.directory / f"{split}.parquet", self._rows[split], self.n_features)
-
-    def blocks(self, split: str) -> FeatureBlocks:
-        """Features of a split a block of rows at a time, as often as asked."""
-        return FeatureBlocks(self.directory / f"{split}.parquet", self.n_features)
+        return FeatureFile(path, self.form, self._rows[split], self.n_features, self._non_zeros[split])
 
 
 def _vectors(block: Float32) -> pa.FixedSizeListArray:

@@ -27,7 +27,7 @@ def _mix(content: npt.NDArray[np.uint8], offsets: Int64, prints: Prints) -> None
 
 
 def fingerprints(rows: pa.RecordBatch, columns: list[str]) -> Prints:
-    """64 bits of each row's content in some columns (lists of numbers, or texts). Cost O(bytes)."""
+    """64 bits of each row's content in some columns (lists of numbers, texts, or bytes). Cost O(bytes)."""
     prints = np.zeros(rows.num_rows, np.uint64)
     for name in columns:
         offsets, content = _bytes_of(rows.column(name))
@@ -40,6 +40,10 @@ def _bytes_of(column: pa.Array) -> tuple[Int64, npt.NDArray[np.uint8]]:
     if pa.types.is_fixed_size_list(column.type):
         values: npt.NDArray[Any] = column.flatten().to_numpy()
         return np.arange(len(column) + 1) * column.type.list_size * values.itemsize, values.view(np.uint8)
+    if pa.types.is_fixed_size_binary(column.type):
+        size = column.type.byte_width
+        content = np.frombuffer(column.buffers()[1], np.uint8, len(column) * size, column.offset * size)
+        return np.arange(len(column) + 1) * size, content
     if pa.types.is_string(column.type):
         column = column.cast(pa.binary())
         _, offsets, content = column.buffers()

@@ -1,4 +1,4 @@
-"""Groups of train rows that share a label list."""
+"""Tables of groups: read, and matched with the rows and labels that they name."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import scipy.sparse as sp
 
+from xcore.data.dataset import Merge
 from xcore.data.label_index import UNKNOWN, LabelIndex
 from xcore.data.quarantine import Quarantine
-from xcore.data.readers.sparse_rows import list_array
+from xcore.data.row_groups import Memberships, incidence
 from xcore.data.side_tables import id_cell, list_cell, table_rows
 from xcore.data.source import GroupFile
 from xcore.errors import InputError, Place
-from xcore.numeric.matrices import CSR, Int32, Int64
+from xcore.numeric.matrices import CSR
 
 
 @dataclass(frozen=True)
@@ -52,63 +52,7 @@ def read_groups(file: GroupFile) -> GroupTable:
     )
 
 
-@dataclass(frozen=True)
-class IngestedGroups:
-    """Groups of train rows.
-
-    Attributes
-    ----------
-    ids : list of str
-    members : CSR (G, n)
-        Entry 1 where a row belongs to a group; groups may overlap.
-    labels : CSR (G, L)
-        How often a group's label list names a label.
-    """
-
-    ids: list[str]
-    members: CSR
-    labels: CSR
-
-    def table(self) -> pa.Table:
-        """``id``, ``members`` (positions in train), ``labels`` and ``counts`` (multiplicities) of each group."""
-        return pa.table({
-            "id": pa.array(self.ids, pa.string()),
-            "members": list_array(self.members.indptr.astype(np.int64), self.members.indices.astype(np.int32)),
-            "labels": list_array(self.labels.indptr.astype(np.int64), self.labels.indices.astype(np.int32)),
-            "counts": list_array(self.labels.indptr.astype(np.int64), self.labels.data.astype(np.int32)),
-        })  # fmt: skip
-
-    def counts(self) -> dict[str, int]:
-        """What the manifest says about them."""
-        memberships = np.bincount(self.members.indices, minlength=self.members.shape[1])
-        return {
-            "groups": len(self.ids),
-            "members": int(self.members.nnz),
-            "label_nnz": int(self.labels.nnz),
-            "groups_without_labels": int((np.diff(self.labels.indptr) == 0).sum()),
-            "rows_in_no_group": int((memberships == 0).sum()),
-            "rows_in_several_groups": int((memberships > 1).sum()),
-        }
-
-    def with_labels(self, final: Int32, n_labels: int) -> IngestedGroups:
-        """The same groups after labels got their final numbers."""
-        labels = sp.csr_array(
-            (self.labels.data, final[self.labels.indices], self.labels.indptr), shape=(len(self.ids), n_labels)
-        )
-        labels.sort_indices()
-        return IngestedGroups(self.ids, self.members, labels)
-
-
-def members_by_column(column: pa.ChunkedArray, known: list[str] | None) -> tuple[list[str], CSR]:
-    """Groups from the group of each row: in the order of `known`, or else of their first row."""
-    present = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    ids = known if known is not None else pc.unique(present.drop_null()).to_pylist()
-    codes = pc.index_in(present, pa.array(ids, pa.string())).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(~np.isnan(codes.astype(np.float64)) & present.is_valid().to_numpy(zero_copy_only=False))
-    return ids, _incidence(codes[rows].astype(np.int64), rows, (len(ids), len(present)))
-
-
-def members_by_file(table: GroupTable, row_ids: pa.Array, quarantine: Quarantine) -> CSR:
+def members_by_file(table: GroupTable, row_ids: pa.Array, quarantine: Quarantine) -> Memberships:
     """Groups from the row ids that a groups file names; unknown and repeated members are bad input."""
     lists = table.members or []
     groups = np.repeat(np.arange(len(lists)), [len(members) for members in lists])
@@ -119,15 +63,21 @@ def members_by_file(table: GroupTable, row_ids: pa.Array, quarantine: Quarantine
     again[np.unique(pair, return_index=True)[1]] = False
     for at in np.flatnonzero((rows < 0) | again).tolist():
         problem = "unknown row in a group" if rows[at] < 0 else "repeated row in a group"
-        expected = "ids of train rows" if rows[at] < 0 else "each row once a group"
+        expected = "ids of train rows" if rows[at] < 0 else "each row once per group"
         name = repr(names[at].as_py())
         quarantine.add("train", table.error(int(groups[at]), table.file.members, problem, name, expected))
     good = (rows >= 0) & ~again
-    return _incidence(groups[good], rows[good], (len(lists), len(row_ids)))
+    return Memberships(table.ids, incidence(groups[good], rows[good], (len(lists), len(row_ids))))
 
 
-def labels_by_file(table: GroupTable, index: LabelIndex, n_labels: int | None, quarantine: Quarantine) -> CSR:
-    """Label counts (G, provisional labels) from a groups file; an unknown label is bad input."""
+def labels_by_file(
+    table: GroupTable, index: LabelIndex, n_labels: int | None, quarantine: Quarantine
+) -> tuple[CSR, Merge, int]:
+    """Labels of groups (G, provisional labels), whether their counts are known, and how many repeats were dropped.
+
+    An unknown label is bad input. A file in which no list repeats a label tells sets of labels: that each label had
+    exactly one carrier would be a strong claim, which hardly any such file means.
+    """
     lists = table.labels or []
     groups = np.repeat(np.arange(len(lists)), [len(labels) for labels in lists])
     names = [label for labels in lists for label in labels]
@@ -138,12 +88,9 @@ def labels_by_file(table: GroupTable, index: LabelIndex, n_labels: int | None, q
         quarantine.add("train", error)
     good = numbers != UNKNOWN
     width = int(numbers.max(initial=-1)) + 1
-    return _incidence(groups[good], numbers[good].astype(np.int64), (len(lists), width))
-
-
-def _incidence(rows: Int64, columns: Int64, shape: tuple[int, int]) -> CSR:
-    """How often each (row, column) is there, as CSR with ascending columns."""
-    matrix = sp.coo_array((np.ones(len(rows), np.int32), (rows, columns)), shape=shape).tocsr()
-    matrix.sum_duplicates()
-    matrix.sort_indices()
-    return matrix
+    labels = incidence(groups[good], numbers[good].astype(np.int64), (len(lists), width))
+    repeats = int((labels.data - 1).sum())
+    if table.file.merge == "list" or (table.file.merge == "auto" and repeats):
+        return labels, "list", 0
+    labels.data[:] = 1
+    return labels, "set", repeats

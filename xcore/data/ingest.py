@@ -1,38 +1,33 @@
-"""From files to a dataset on disk: check and stage all rows, settle splits, labels and groups, then write."""
+"""From files to a dataset on disk: check and stage all rows, decide splits, labels and groups, then write."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from xcore.components import Report
-from xcore.data.dataset import FORMAT, feature_schema
-from xcore.data.fingerprints import later_of_same
-from xcore.data.group_tables import (
-    GroupTable,
-    IngestedGroups,
-    labels_by_file,
-    members_by_column,
-    members_by_file,
-    read_groups,
-)
+from xcore.data.dataset import FORMAT
+from xcore.data.duplicates import SameRow, same_rows
+from xcore.data.feature_files import feature_schema
+from xcore.data.holdout import held_out
 from xcore.data.label_index import LabelIndex, read_label_table
 from xcore.data.quarantine import Quarantine
-from xcore.data.readers.base import SPLITS, Split
+from xcore.data.readers.base import SPLITS, Split, Wanted
+from xcore.data.row_groups import IngestedGroups, members_by_column
 from xcore.data.source import Source
 from xcore.data.splits import Plan, RowLabels, write_split
 from xcore.data.staging import Checks, StagedSplit, stage_split
+from xcore.data.train_groups import TrainGroups
 from xcore.data.writing import RowWriter, write_table
 from xcore.errors import ConfigError, InputError, Place
-from xcore.numeric.matrices import CSR, Int64, binary_csr, list_parts
+from xcore.numeric.matrices import Int64, list_parts
 
 BLOCK_BYTES = 16 << 20
 DROPPED = -1
@@ -63,8 +58,8 @@ def ingest(
 
     Notes
     -----
-    Cost O(bytes). Memory is a few blocks or one row group, plus 16 bytes a row (fingerprints), the label table and the
-    groups. Rows go over the disk twice, because label order, feature base and holdout are known only at the end.
+    Cost O(bytes). Memory is a few blocks or one row group, plus 16 bytes per row (fingerprints), the label table and
+    the groups. Rows go over the disk twice, because label order, feature base and holdout are known only at the end.
     """
     if any(directory.iterdir()):
         raise ConfigError(f"{directory} must be empty to receive a dataset, but it has files")
@@ -76,16 +71,6 @@ def ingest(
         raise
 
 
-@dataclass(frozen=True)
-class SameRow:
-    """A staged row that is the same as another."""
-
-    split: Split
-    position: int
-    place: Place
-    id: str
-
-
 class _Ingestion:
     """One run of `ingest`, step by step."""
 
@@ -95,9 +80,7 @@ class _Ingestion:
         self.quarantine = Quarantine(
             directory / "quarantine.parquet" if source.on_bad_row == "quarantine" else None, source.max_bad_share
         )
-        self.group_table = None if source.groups is None else read_groups(source.groups)
-        if self.group_table and self.group_table.members is not None and source.reader.groups_rows:
-            raise ConfigError("rows have a group column and the groups file has members: leave one of them out")
+        self.groups = TrainGroups(source) if source.has_groups else None
         table = None if source.labels is None else read_label_table(source.labels)
         self.index = LabelIndex(table, source.reader.integer_labels)
         self.steps, self.rows_read = sum(map(len, self.parts.values())) + 1, 0
@@ -109,9 +92,12 @@ class _Ingestion:
         self._check_label_features()
         self.staged = {split: self._stage(split, staging) for split in SPLITS if self.parts[split]}
         same = self._resolve_duplicates()
+        if self.groups is not None:
+            self.groups.match(self.staged["train"], self._kept_in_train(), self.quarantine)
         self._resolve_holdout(rng)
-        groups = self._groups()
-        self.quarantine.check(self.rows_read + (len(self.group_table.ids) if self.group_table else 0))
+        groups = self._labelled_groups()
+        table = self.groups.table if self.groups is not None else None
+        self.quarantine.check(self.rows_read + (len(table.ids) if table is not None else 0))
         self._resolve_labels(groups)
         counts = self._write(groups)
         self.quarantine.close()
@@ -133,11 +119,18 @@ class _Ingestion:
     # First pass
 
     def _stage(self, split: Split, staging: Path) -> StagedSplit:
-        reader, groups = self.source.reader, self.group_table
-        known = set(groups.ids) if groups is not None and reader.groups_rows else None
-        checks = Checks(reader, self.index, self.quarantine, known, self.source.empty_rows == "bad")
-        groups_label_rows = split == "train" and groups is not None and groups.labels is not None
-        with_labels = not groups_label_rows or self.source.row_labels_are_own
+        is_train = split == "train"
+        groups = self.groups if is_train else None
+        checks = Checks(
+            self.source.reader,
+            self.index,
+            self.quarantine,
+            known_groups=None if groups is None else groups.known_ids,
+            empty_rows_are_bad=self.source.empty_rows == "bad",
+            repeated_labels_are_bad=self.source.repeated_labels == "fail",
+        )
+        labels = groups is None or not groups.have_labels or self.source.row_labels_are_own
+        wanted = Wanted(labels=labels, groups="needed" if is_train else "optional")
 
         def progress(rows: int) -> None:
             self.rows_read += rows
@@ -146,7 +139,7 @@ class _Ingestion:
 
         return stage_split(
             split, self.parts[split], self.shape, checks, staging / f"{split}.arrow", self.block_bytes,
-            with_labels, progress,
+            wanted, progress,
         )  # fmt: skip
 
     # Between the passes: where each row goes
@@ -156,14 +149,14 @@ class _Ingestion:
         self.goes_to: dict[Split, npt.NDArray[np.int8]] = {
             split: np.full(staged.rows, SPLITS.index(split), np.int8) for split, staged in self.staged.items()
         }
-        for own, before in self._same("ids"):
+        for own, before in same_rows(list(self.staged.values()), "ids"):
             if own.id != before.id:
                 continue  # two ids with one fingerprint
             problem = "repeated row id" if own.split == before.split else f"{before.split} row inside {own.split}"
             place = replace(own.place, field=self.source.reader.column_name("id"))
             self._drop(own, InputError(place, problem, repr(own.id), f"an id that is not at {before.place}"))
         same: dict[str, int] = {split: 0 for split in self.staged if split != "train"}
-        for own, before in self._same("content"):
+        for own, before in same_rows(list(self.staged.values()), "content"):
             if before.split == "train" != own.split and self.goes_to[own.split][own.position] != DROPPED:
                 same[own.split] += 1
                 if self.source.same_rows_in_test == "fail":
@@ -171,36 +164,15 @@ class _Ingestion:
                     self._drop(own, InputError(own.place, problem, found, "rows that train does not have"))
         return same
 
-    def _same(self, what: Literal["ids", "content"]) -> Iterator[tuple[SameRow, SameRow]]:
-        """Each row with the fingerprint of an earlier row, and that row."""
-        splits = [staged for staged in self.staged.values() if getattr(staged, what) is not None]
-        if not splits:
-            return
-        later, first = later_of_same(np.concatenate([getattr(staged, what) for staged in splits]))
-        wanted, rows = np.unique(np.concatenate([later, first])), dict[int, SameRow]()
-        start = 0
-        for staged in splits:
-            own = wanted[(wanted >= start) & (wanted < start + staged.rows)] - start
-            ids = staged.column("id", own).to_pylist() if what == "ids" else [""] * len(own)
-            for position, place, key in zip(own.tolist(), staged.places(own), ids, strict=True):
-                rows[start + position] = SameRow(staged.split, position, place, key)
-            start += staged.rows
-        for own_at, first_at in zip(later.tolist(), first.tolist(), strict=True):
-            yield rows[own_at], rows[first_at]
-
     def _drop(self, row: SameRow, error: InputError) -> None:
         self.quarantine.add(row.split, error)
         self.goes_to[row.split][row.position] = DROPPED
 
     def _resolve_holdout(self, rng: np.random.Generator) -> None:
-        """Move random rows of train to dev and test: exact shares of the rows there are, rounded."""
-        rows = np.flatnonzero(self.goes_to["train"] == 0)
-        order, start = rng.permutation(rows), 0
-        for split, share in ((1, self.source.holdout.dev), (2, self.source.holdout.test)):
-            if share > 0:
-                size = round(share * len(rows))
-                self.goes_to["train"][order[start : start + size]] = split
-                start += size
+        """Move random rows of train to dev and test, whole groups where there are groups."""
+        members = None if self.groups is None else self.groups.memberships.members
+        rows, shares = self._kept_in_train(), (self.source.holdout.dev, self.source.test_share)
+        self.goes_to["train"][rows] = held_out(len(rows), shares, rng, members)
         if not self._rows_of("train"):
             raise InputError(Place(str(self.parts["train"][0])), "no rows to train on", "0 rows", "at least one")
 
@@ -212,45 +184,24 @@ class _Ingestion:
 
     # Between the passes: groups and labels
 
-    def _groups(self) -> IngestedGroups | None:
+    def _labelled_groups(self) -> IngestedGroups | None:
         """The groups, with provisional label numbers."""
-        if not self.source.has_groups:
+        if self.groups is None:
             return None
-        table, train, kept = self.group_table, self.staged["train"], self._kept_in_train()
-        if self.source.reader.groups_rows:
-            ids, members = members_by_column(train.column("group", kept), None if table is None else table.ids)
-        elif table is not None and table.members is not None:
-            ids, members = table.ids, members_by_file(table, self._row_ids("train", kept), self.quarantine)
-        else:
-            raise ConfigError(
-                f"{self.source.groups} has no column of members and the rows have no group column: "
-                "nothing says which rows a group has; name one of the two"
-            )
-        return IngestedGroups(ids, members, self._group_labels(table, members, kept))
+        return self.groups.with_labels(self._kept_in_train(), self.index, self.shape.n_labels, self.quarantine)
 
-    def _group_labels(self, table: GroupTable | None, members: CSR, kept: Int64) -> CSR:
-        if table is not None and table.labels is not None:
-            return labels_by_file(table, self.index, self.shape.n_labels, self.quarantine)
-        offsets, labels = list_parts(self.staged["train"].column("labels", kept))
-        merged = (members @ binary_csr(labels, offsets, int(labels.max(initial=-1)) + 1)).tocsr()
-        merged.sort_indices()
-        if not self.source.row_labels_are_own:
-            merged.data[:] = 1
-        return merged
-
-    def _row_ids(self, split: Split, kept: Int64) -> pa.Array:
-        staged = self.staged[split]
-        name = "row" if staged.ids is None else "id"
-        return staged.column(name, kept).cast(pa.string()).combine_chunks()
+    @property
+    def _rows_have_labels(self) -> bool:
+        return self.groups is None or self.groups.row_labels == "own"
 
     def _resolve_labels(self, groups: IngestedGroups | None) -> None:
-        """Count labels, give them their final numbers and settle how many there are."""
+        """Count labels, give them their final numbers and decide how many there are."""
         highest = max(staged.highest_label for staged in self.staged.values())
         n_seen = max(highest, int(groups.labels.indices.max(initial=-1)) if groups else -1) + 1
         counts = self._label_counts(n_seen)
         in_truth = np.zeros(n_seen, np.bool_)
         if groups is not None:
-            in_truth = (counts[0] > 0) & self.source.row_labels_are_own
+            in_truth = (counts[0] > 0) & self._rows_have_labels
             counts[0] = 0
             np.add.at(counts[0], groups.labels.indices, groups.labels.data.astype(np.int64))
         self.final = self.index.order(counts[0] > 0, in_truth | (counts[1:].sum(axis=0) > 0))
@@ -289,7 +240,7 @@ class _Ingestion:
         plan = self._plan()
         kinds: dict[Split, RowLabels] = dict.fromkeys(SPLITS, "own")
         if groups is not None:
-            kinds["train"] = "truth" if self.source.row_labels_are_own else "none"
+            kinds["train"] = "truth" if self._rows_have_labels else "none"
         sizes = {
             split: write_split(self.directory, split, self.staged, plan, kinds[split])
             for split in SPLITS
@@ -304,7 +255,7 @@ class _Ingestion:
             "n_features": plan.n_features,
             "n_label_features": self._write_label_features(),
             "splits": sizes,
-        }
+        } | ({"image_shape": self.shape.image} if plan.form == "image" else {})
         (self.directory / "dataset.json").write_text(json.dumps(described, indent=2) + "\n")
         seen = self.label_counts > 0
         counts: dict[str, Any] = {name: {split: size[name] for split, size in sizes.items()} for name in sizes["train"]}
@@ -313,12 +264,50 @@ class _Ingestion:
             "features": plan.n_features,
             "labels_not_in_train": int((seen[1:].any(axis=0) & ~seen[0]).sum()),
             "labels_never_seen": int((~seen.any(axis=0)).sum()),
+            "repeated_labels": {split: staged.repeated_labels for split, staged in self.staged.items()},
+            "held_out": self._held_out(),
+            "bags": self._write_bags(),
+            "notes": self._notes(groups),
         }
         if groups is not None:
             final = groups.with_labels(self.final, self.n_labels)
             write_table(self.directory / "groups.parquet", final.table())
-            counts["groups"] = final.counts()
+            counts |= {"groups": final.counts(), "row_labels": "own" if self._rows_have_labels else "group"}
         return counts
+
+    def _held_out(self) -> dict[Split, int]:
+        """Rows of train that went to other splits."""
+        numbers = {split: int((self.goes_to["train"] == SPLITS.index(split)).sum()) for split in SPLITS[1:]}
+        return {split: rows for split, rows in numbers.items() if rows}
+
+    def _write_bags(self) -> dict[Split, int]:
+        """The bags of dev and test, from the files' group columns or from the groups of rows that were held out."""
+        numbers: dict[Split, int] = {}
+        for split in SPLITS[1:]:
+            staged, number, bags = self.staged.get(split), SPLITS.index(split), None
+            if staged is not None and staged.has_groups:
+                column = staged.column("group", np.flatnonzero(self.goes_to[split] == number))
+                bags = members_by_column(column, None).table()
+            elif self.groups is not None:
+                bags = self.groups.of_rows(np.flatnonzero(self.goes_to["train"] == number))[0].table()
+            if bags is not None and bags.num_rows:
+                write_table(self.directory / f"{split}_bags.parquet", bags)
+                numbers[split] = bags.num_rows
+        return numbers
+
+    def _notes(self, groups: IngestedGroups | None) -> list[str]:
+        """What was decided without being asked, in sentences for people."""
+        notes = [self.groups.note(groups.merge)] if self.groups is not None and groups is not None else []
+        held = self._held_out().get("test", 0)
+        if held and self.source.holdout.test is None:
+            notes.append(
+                f"No test files were given: {held:,} rows of train ({self.source.test_share:.0%}) were held out as "
+                "test. Set data.holdout.test to change the share."
+            )
+        dropped = sum(staged.repeated_labels for staged in self.staged.values())
+        if dropped:
+            notes.append(f"{dropped:,} labels that stood twice on a row were counted once.")
+        return notes
 
     def _write_label_features(self) -> int | None:
         """Features of the labels, where there is a file of them; a bad row is an error, for each label needs one."""

@@ -6,13 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from xcore.data.readers.cells import BadCell, id_of, labels_of
-from xcore.data.readers.csv import csv_records
-from xcore.data.readers.jsonl import json_lines
-from xcore.data.readers.parquet import table_batches
+from xcore.data.readers.family import column_names, csv_records, json_lines, table_batches
 from xcore.data.readers.streams import COMPRESSION
 from xcore.errors import InputError, Place
 
@@ -43,20 +38,13 @@ def table_rows(path: Path, needed: list[str], wanted: list[str]) -> Iterator[tup
 
 
 def _parquet_rows(path: Path, needed: list[str], wanted: list[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    there = _columns(path)
+    there = column_names(path)
     names = needed + [name for name in wanted if name in there]
     line = 0
     for batch in table_batches(path, names, ROWS):
         for cells in batch.to_pylist():
             line += 1
             yield line, cells
-
-
-def _columns(path: Path) -> list[str]:
-    try:
-        return list(pq.read_schema(path).names)
-    except (OSError, pa.ArrowInvalid):
-        return []  # opening the file will say what is wrong
 
 
 def id_cell(path: Path, line: int, name: str, cell: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -12,13 +13,32 @@ from xcore.data.readers.base import FilePair, Part, Split
 from xcore.data.readers.family import AnyReader
 from xcore.errors import ConfigError
 
+DEFAULT_TEST_SHARE = 0.1
+
 __all__ = ["FilePair", "GroupFile", "Holdout", "LabelFile", "Source"]
 
 
-class LabelFile(Component):
-    """A table of all labels, one a row, in the order that label numbers follow: Parquet, JSONL, CSV or TSV."""
+TABLE_MODULES = {
+    ".parquet": "xcore.data.readers.parquet",
+    ".jsonl": "xcore.data.readers.jsonl",
+    ".ndjson": "xcore.data.readers.jsonl",
+    ".csv": "xcore.data.readers.csv",
+    ".tsv": "xcore.data.readers.csv",
+}
+
+
+class _SideTable(Component):
+    """A table whose format is told by its name."""
 
     path: Path = Field(description="The table; .gz and .zst are read too.")
+
+    def used_modules(self) -> Iterable[str]:
+        return {module for suffix, module in TABLE_MODULES.items() if suffix in self.path.suffixes}
+
+
+class LabelFile(_SideTable):
+    """A table with one row for each label, in the order of the label numbers: Parquet, JSONL, CSV or TSV."""
+
     id: str | None = Field(
         "id", title="Id", description="Column of the id that rows name; none: the row number, from 0."
     )
@@ -27,25 +47,34 @@ class LabelFile(Component):
     delimiter: str | None = Field(None, min_length=1, description="Between parents that are one text.")
 
 
-class GroupFile(Component):
-    """A table of all groups, one a row: Parquet, JSONL, CSV or TSV."""
+class GroupFile(_SideTable):
+    """A table with one row for each group: Parquet, JSONL, CSV or TSV."""
 
-    path: Path = Field(description="The table; .gz and .zst are read too.")
     id: str = Field("id", title="Id", description="Column of the group's id.")
     members: str = Field("members", description="Column of the ids of the train rows; not needed with a group column.")
     labels: str = Field("labels", description="Column of the group's labels; if missing, its rows' labels are merged.")
     delimiter: str | None = Field(None, min_length=1, description="Between members or labels that are one text.")
+    merge: Literal["auto", "list", "set"] = Field(
+        "auto",
+        description="How to read the labels column. list: a label stands there once for each member that carries it; "
+        "set: once, however many members carry it; auto: list if any group repeats a label, else set.",
+    )
 
 
 class Holdout(Component):
-    """Shares of the train rows that a seeded random split sets aside."""
+    """Shares of the train rows that a seeded random draw sets aside; rows of one group stay together."""
 
     dev: float = Field(0.0, ge=0, lt=1, description="Share that becomes the dev split.")
-    test: float = Field(0.0, ge=0, lt=1, description="Share that becomes the test split.")
+    test: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="Share that becomes the test split; none: 0.1 where no test files are given; 0: no test split.",
+    )
 
     @model_validator(mode="after")
     def _leaves_train(self) -> Self:
-        if self.dev + self.test >= 1:
+        if self.dev + (self.test or 0) >= 1:
             raise ValueError(f"dev {self.dev} and test {self.test} leave no rows to train on")
         return self
 
@@ -60,19 +89,28 @@ class Source(Component):
     labels: LabelFile | None = Field(None, description="Table of all labels; then any other label is an error.")
     label_features: Path | None = Field(None, description="Features of the labels (xmc-split and npz).")
     groups: GroupFile | None = Field(None, description="Table of groups, where labels belong to groups of train rows.")
-    row_labels: Literal["group", "own"] = Field(
-        "group",
-        description="Whose a label beside a grouped train row is. group: the group's, repeated on each of its rows; "
-        "own: the row's, kept as the truth, and a group's labels are those of its rows, merged.",
+    row_labels: Literal["auto", "own", "group"] = Field(
+        "auto",
+        description="How to read labels on a train row that belongs to a group. own: as the row's own; a group then "
+        "counts how many of its rows carry each label, and the rows' labels are kept as the truth. group: as the "
+        "group's set, repeated on each of its rows. auto: group if all rows of every group have the same labels, "
+        "else own.",
     )
-    holdout: Holdout = Field(Holdout(), description="Shares of train to set aside where no such file is given.")
+    holdout: Holdout = Field(Holdout(), description="Shares of train to set aside where no such files are given.")
     on_bad_row: Literal["fail", "quarantine"] = Field(
         "fail", description="fail: stop at the first bad row; quarantine: set bad rows aside, with the reason."
     )
     max_bad_share: float = Field(0.01, ge=0, le=1, description="Quarantine fails above this share of bad rows.")
-    empty_rows: Literal["bad", "keep"] = Field("bad", description="What a row without any feature is.")
+    empty_rows: Literal["bad", "keep"] = Field(
+        "bad", description="What to do with rows that have no features: treat them as bad rows, or keep them."
+    )
+    repeated_labels: Literal["drop", "fail"] = Field(
+        "drop", description="What to do where a row names a label twice: count it once, or treat the row as bad."
+    )
     same_rows_in_test: Literal["count", "fail"] = Field(
-        "count", description="What dev or test rows are that have exactly the features of a train row: counted, or bad."
+        "count",
+        description="What to do with dev or test rows that have exactly the features of a train row: count them, or "
+        "treat them as bad rows.",
     )
 
     @field_validator("labels", "groups", mode="before")
@@ -89,9 +127,9 @@ class Source(Component):
         if self.label_features is not None and not self.reader.pairs:
             raise ValueError("label_features: only the readers of pairs, xmc-split and npz, have such a file")
         for split, share in (("dev", self.holdout.dev), ("test", self.holdout.test)):
-            if share > 0 and getattr(self, split):
+            if share and getattr(self, split):
                 raise ValueError(f"holdout.{split} is {share} but {split} files are given: choose one of the two")
-        if self.holdout.dev + self.holdout.test > 0 and self.has_groups and not self.row_labels_are_own:
+        if (self.holdout.dev or self.holdout.test) and self.only_groups_have_labels:
             raise ValueError("holdout needs rows with labels of their own, but the labels here belong to groups")
         return self
 
@@ -102,8 +140,33 @@ class Source(Component):
 
     @property
     def row_labels_are_own(self) -> bool:
-        """Whether a label beside a row with a group is the row's own."""
+        """Whether a label beside a row with a group is known to be the row's own before anything is read."""
         return self.row_labels == "own" or self.reader.row_labels_are_own
+
+    @property
+    def only_groups_have_labels(self) -> bool:
+        """Whether it is known before anything is read that train rows have no labels of their own."""
+        return self.has_groups and self.row_labels == "group" and not self.reader.row_labels_are_own
+
+    @property
+    def test_share(self) -> float:
+        """Share of the train rows that becomes the test split."""
+        if self.holdout.test is not None:
+            return self.holdout.test
+        return 0.0 if self.parts()["test"] else DEFAULT_TEST_SHARE
+
+    def need_split(self, split: Split, wanted_by: str) -> None:
+        """Raise `ConfigError` unless ingestion will make such a split; `wanted_by` is the option that asks for it."""
+        share = {"train": 1.0, "dev": self.holdout.dev, "test": self.test_share}[split]
+        if self.parts()[split] or (share > 0 and not self.only_groups_have_labels):
+            return
+        other = f"hold rows of train out (data.holdout.{split}, such as {DEFAULT_TEST_SHARE})"
+        if self.only_groups_have_labels:
+            other = "set data.row_labels to own if the labels on rows are their own, so that rows can be held out"
+        raise ConfigError(
+            f"{wanted_by} is {split}, but the data has no {split} split: name {split} files (data.{split}), {other}, "
+            "or measure on another split"
+        )
 
     def parts(self) -> dict[Split, list[Part]]:
         """What there is to read for each split."""

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from xcore.data.dataset import LABEL_LISTS, feature_schema
+from xcore.data.dataset import LABEL_LISTS
+from xcore.data.feature_files import feature_schema
 from xcore.data.readers.base import SPLITS, Form, Split
 from xcore.data.readers.sparse_rows import list_array, sort_lists
 from xcore.data.staging import StagedSplit
@@ -25,7 +26,7 @@ RowLabels: TypeAlias = Literal["own", "none", "truth"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is settled once all rows are staged.
+    """What is known once all rows are staged.
 
     Attributes
     ----------
@@ -112,4 +113,8 @@ def _ids(batch: pa.RecordBatch) -> pa.Array:
 def _entries(batch: pa.RecordBatch, form: Form) -> int:
     if form == "sparse":
         return len(list_parts(pa.chunked_array([batch.column("indices")]))[1])
-    return batch.num_rows * int(batch.schema.field("vector").type.list_size) if form == "vector" else 0
+    if form == "text":
+        return 0
+    column = batch.schema.field(form).type
+    size: int = column.byte_width if form == "image" else column.list_size
+    return int(batch.num_rows) * size

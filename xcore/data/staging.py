@@ -10,15 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xcore.data.feature_files import COLUMNS
 from xcore.data.fingerprints import Prints, fingerprints
 from xcore.data.label_index import UNKNOWN, LabelIndex, label_of
 from xcore.data.quarantine import Quarantine
-from xcore.data.readers.base import Block, Form, Part, Reader, Shape, Split
+from xcore.data.readers.base import Block, Part, Reader, Shape, Split, Wanted
 from xcore.data.readers.sparse_rows import list_array, repeats, sort_lists
 from xcore.errors import InputError, Place
-from xcore.numeric.matrices import Int64, list_parts
-
-FEATURES: dict[Form, list[str]] = {"sparse": ["indices", "values"], "text": ["text"], "vector": ["vector"]}
+from xcore.numeric.matrices import Int32, Int64, list_parts
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,10 @@ class StagedSplit:
         Fingerprints; None where rows have no ids of their own.
     lowest_index, highest_index, highest_label : int
         Of what was seen; -1 where nothing was.
+    has_groups : bool
+        Whether there is a ``group`` column; it may be null in some rows or in all.
+    repeated_labels : int
+        Labels that stood twice on a row, and were dropped.
     """
 
     split: Split
@@ -45,6 +48,8 @@ class StagedSplit:
     lowest_index: int
     highest_index: int
     highest_label: int
+    has_groups: bool
+    repeated_labels: int
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The staged rows in order; only some columns are read from disk if asked so."""
@@ -79,6 +84,7 @@ class Checks:
     quarantine: Quarantine
     known_groups: set[str] | None
     empty_rows_are_bad: bool
+    repeated_labels_are_bad: bool
 
 
 def stage_split(
@@ -88,23 +94,24 @@ def stage_split(
     checks: Checks,
     path: Path,
     block_bytes: int,
-    with_labels: bool,
+    wanted: Wanted,
     progress: Callable[[int], None],
 ) -> StagedSplit:
     """Read all parts of a split; memory is bounded by a few blocks, plus 16 bytes a row for the fingerprints."""
     reader, files = checks.reader, list[str]()
     content, ids, low, high, label = [], [], [], [-1], [-1]
-    rows_read, writer = 0, None
+    rows_read, repeated, has_groups, writer = 0, 0, False, None
     try:
         for part in parts:
-            for block in reader.blocks(part, shape, block_bytes, with_labels, split == "train"):
+            for block in reader.blocks(part, shape, block_bytes, wanted):
                 if block.file not in files:
                     files.append(block.file)
-                rows = _checked(split, block, checks, rows_read, len(files) - 1)
-                rows_read += block.rows.num_rows
+                rows, dropped = _checked(split, block, checks, rows_read, len(files) - 1)
+                rows_read, repeated = rows_read + block.rows.num_rows, repeated + dropped
+                has_groups = has_groups or "group" in rows.schema.names
                 writer = writer or pa.ipc.new_file(str(path), rows.schema)
                 writer.write_batch(rows)
-                content.append(fingerprints(rows, FEATURES[reader.form]))
+                content.append(fingerprints(rows, COLUMNS[reader.form]))
                 if "id" in rows.schema.names:
                     ids.append(fingerprints(rows, ["id"]))
                 if reader.form == "sparse":
@@ -121,17 +128,18 @@ def stage_split(
     return StagedSplit(
         split, path, files, sum(map(len, content)), rows_read, np.concatenate(content),
         np.concatenate(ids) if ids else None, min(low, default=-1), max(high), max(label),
+        has_groups, repeated,
     )  # fmt: skip
 
 
-def _checked(split: Split, block: Block, checks: Checks, first_row: int, file: int) -> pa.RecordBatch:
-    """The good rows of a block, ready to be staged; the bad ones go to the quarantine in order."""
+def _checked(split: Split, block: Block, checks: Checks, first_row: int, file: int) -> tuple[pa.RecordBatch, int]:
+    """The good rows of a block, ready to be staged, and how many labels stood twice; bad rows go to the quarantine."""
     rows, bad = block.rows, dict(block.bad)
     if checks.empty_rows_are_bad:
         _find_empty(block, checks.reader, bad)
     if checks.known_groups is not None and "group" in rows.schema.names:
         _find_unknown_groups(block, checks.reader, checks.known_groups, bad)
-    labels = _encode_labels(block, checks.reader, checks.index, bad)
+    labels, repeated = _encode_labels(block, checks, bad)
     for position in sorted(bad):
         checks.quarantine.add(split, bad[position])
     number = np.arange(first_row, first_row + rows.num_rows, dtype=np.int64)
@@ -140,7 +148,7 @@ def _checked(split: Split, block: Block, checks: Checks, first_row: int, file: i
     batch = pa.record_batch(columns)
     good = np.ones(rows.num_rows, np.bool_)
     good[list(bad)] = False
-    return batch.filter(pa.array(good)) if bad else batch
+    return batch.filter(pa.array(good)) if bad else batch, int(repeated[good].sum())
 
 
 def _find_empty(block: Block, reader: Reader, bad: dict[int, InputError]) -> None:
@@ -167,15 +175,19 @@ def _find_unknown_groups(block: Block, reader: Reader, known: set[str], bad: dic
             bad.setdefault(position, InputError(place, "unknown group", repr(group), "a group of the groups file"))
 
 
-def _encode_labels(block: Block, reader: Reader, index: LabelIndex, bad: dict[int, InputError]) -> pa.ListArray:
-    """Label lists as ascending (provisional) numbers; unknown and repeated labels make their rows bad."""
+def _encode_labels(block: Block, checks: Checks, bad: dict[int, InputError]) -> tuple[pa.ListArray, Int64]:
+    """Label lists as ascending (provisional) numbers, each once, and how many repeats each row had.
+
+    Unknown labels make their rows bad, and so do repeated ones if asked for.
+    """
     column = block.rows.column("labels")
     offsets, _ = list_parts(pa.chunked_array([column]))
     flat = column.flatten()
-    numbers = index.encode(flat)
+    numbers = checks.index.encode(flat)
 
-    def mark(row: int, problem: str, label: str, expected: str, fix: str = "") -> None:
-        place = Place(block.file, block.rows.column("line")[row].as_py(), field=reader.column_name("labels"))
+    def mark(row: int, problem: str, label: str, expected: str, fix: str) -> None:
+        line, field = block.rows.column("line")[row].as_py(), checks.reader.column_name("labels")
+        place = Place(block.labels_file or block.file, line, field=field)
         bad.setdefault(row, InputError(place, problem, label, expected, fix))
 
     unknown = np.flatnonzero(numbers == UNKNOWN)
@@ -185,8 +197,21 @@ def _encode_labels(block: Block, reader: Reader, index: LabelIndex, bad: dict[in
         mark(row, "unknown label", label_of(flat, position), "a label of the label table", "Add it to the table.")
     given = numbers.copy()
     sort_lists(offsets, numbers, np.zeros(len(numbers), np.int8))
-    for row in repeats(offsets, numbers).tolist():
+    rows = repeats(offsets, numbers)
+    if not len(rows):
+        return list_array(offsets, numbers), np.zeros(len(column), np.int64)
+    for row in rows.tolist() if checks.repeated_labels_are_bad else ():
         own = given[offsets[row] : offsets[row + 1]]
         twice = next(at for at in range(len(own)) if own[at] in own[:at])
-        mark(row, "repeated label id", label_of(flat, int(offsets[row]) + twice), "each label once a row")
-    return list_array(offsets, numbers)
+        label = label_of(flat, int(offsets[row]) + twice)
+        mark(row, "repeated label id", label, "each label once per row", "Or set repeated_labels: drop.")
+    return _each_once(offsets, numbers)
+
+
+def _each_once(offsets: Int64, numbers: Int32) -> tuple[pa.ListArray, Int64]:
+    """Sorted lists without repeats, and how many each list had."""
+    first = np.ones(len(numbers), np.bool_)
+    first[1:] = numbers[1:] != numbers[:-1]
+    first[offsets[:-1][np.diff(offsets) > 0]] = True  # the last of one row may be the first of the next
+    kept = np.concatenate([[0], np.cumsum(first)])[offsets]
+    return list_array(kept, numbers[first]), np.diff(offsets) - np.diff(kept)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field
 
 from xcore.embedding.base import Embedding
 from xcore.network.fitted import Network
 from xcore.network.options import NetworkOptions
+from xcore.numeric.arrays import write_arrays
+from xcore.numeric.checks import ArrayFile
 from xcore.numeric.matrices import Float32
+from xcore.saved import Count, Described, read_json
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, TrainingData, Wish
 
@@ -55,11 +60,21 @@ class FittedNetworkFeatures:
 
     def save(self, directory: Path, name: str = "embedding") -> None:
         """Write ``<name>.safetensors`` and ``<name>.json``."""
-        self.network.save(directory, name)
-        about = {"kind": "network", "n_features": self.n_features, "dimensions": self.dimensions}
+        write_arrays(directory / f"{name}.safetensors", self.network.arrays())
+        about = {"kind": "network", "n_features": self.n_features, "sizes": self.network.sizes}
         (directory / f"{name}.json").write_text(json.dumps(about, indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: Path, name: str = "embedding") -> Self:
         """Read what `save` wrote."""
-        return cls(Network.load(directory, name))
+        about = read_json(directory / f"{name}.json", _About)
+        with ArrayFile(directory / f"{name}.safetensors") as file:
+            return cls(Network.take(file, about.n_features, about.sizes))
+
+
+class _About(Described):
+    """``<name>.json``."""
+
+    kind: Literal["network"]
+    n_features: Count
+    sizes: Annotated[list[Annotated[int, Field(ge=1, lt=2**24)]], Field(min_length=1)]

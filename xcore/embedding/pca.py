@@ -20,9 +20,12 @@ from pydantic import Field
 from xcore.components import Report, silent
 from xcore.embedding.base import BlocksOf, Embedding
 from xcore.errors import ConfigError
+from xcore.numeric.arrays import write_arrays
+from xcore.numeric.checks import ArrayFile
 from xcore.numeric.matrices import Float32, Float64, row_blocks
 from xcore.numeric.parallel import over_blocks, single_threaded_blas
 from xcore.numeric.products import add_gram, product_of_rows
+from xcore.saved import Count, Described, read_json
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData
 
@@ -174,19 +177,29 @@ class FittedPca:
 
     def save(self, directory: Path, name: str = "embedding") -> None:
         """Write ``<name>.safetensors`` and ``<name>.json``."""
-        from safetensors.numpy import save_file
-
         arrays = {"mean": self.mean, "components": self.components, "variances": self.variances}
-        save_file(arrays, directory / f"{name}.safetensors")
+        write_arrays(directory / f"{name}.safetensors", arrays)
         shape = {"kind": "pca", "n_features": self.n_features, "dimensions": self.dimensions}
         (directory / f"{name}.json").write_text(json.dumps(shape, indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: Path, name: str = "embedding") -> Self:
         """Read what `save` wrote."""
-        from safetensors.numpy import load_file
+        about = read_json(directory / f"{name}.json", _About)
+        with ArrayFile(directory / f"{name}.safetensors") as file:
+            return cls(
+                file.take("mean", np.float32, (about.n_features,)).finite().array,
+                file.take("components", np.float32, (about.n_features, about.dimensions)).finite().array,
+                file.take("variances", np.float32, (about.dimensions,)).finite().within(0, np.inf).array,
+            )
 
-        return cls(**load_file(directory / f"{name}.safetensors"))
+
+class _About(Described):
+    """``<name>.json``."""
+
+    kind: Literal["pca"]
+    n_features: Count
+    dimensions: Count
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from xcore.grouping.groupers import ClusterGroups, GivenGroups, MixedGroups, RandomGroups
+from xcore.grouping.given import GivenGroups
+from xcore.grouping.random import RandomGroups
+from xcore.grouping.tree import ClusterGroups, MixedGroups
 
 AnyGrouper: TypeAlias = Annotated[GivenGroups | RandomGroups | ClusterGroups | MixedGroups, Field(discriminator="kind")]

@@ -9,12 +9,13 @@ import numpy as np
 from pydantic import Field
 
 from xcore.components import Report, label_of, silent
-from xcore.grouping.groupers import Groups
-from xcore.imputation.base import Imputed, Imputer
+from xcore.grouping.groups import Groups
+from xcore.imputation.base import Imputer
 from xcore.imputation.baseline import Baseline
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
 from xcore.imputation.heldout import Explained, HeldOutGroups
+from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, binary_csr
 
 log = logging.getLogger(__name__)

@@ -1,72 +1,18 @@
-"""The whole interface of an imputer, its result, and how good a result is."""
+"""The whole interface of an imputer, and how good its result is."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from xcore.components import Component, Report, silent
-from xcore.errors import ArtifactDamaged, ConfigError
-from xcore.grouping.groupers import Groups
-from xcore.numeric.matrices import CSR, Float64, Int32, Int64, binary_csr, csr, list_parts, lists_of_csr
-
-_FILE, _DETAILS = "labels.parquet", "details.json"
-
-
-@dataclass(frozen=True)
-class Imputed:
-    """Labels of single rows, as far as groups tell.
-
-    Attributes
-    ----------
-    Y : CSR float32 (n, L)
-        Stored entries are the imputed positives, their values the confidence in (0, 1] that each is true.
-    details : what the imputer has to say for the report: plain JSON values.
-    """
-
-    Y: CSR
-    details: dict[str, Any] = field(default_factory=dict)
-
-    def positives(self, at_least: float = 0.0, weighted: bool = True) -> CSR:
-        """Training labels: the positives of confidence `at_least`, with it as their weight or with weight 1."""
-        kept = self.Y.data >= at_least
-        indptr = np.concatenate([[0], np.cumsum(kept)])[self.Y.indptr]
-        weights = self.Y.data[kept] if weighted else np.ones(int(kept.sum()), np.float32)
-        return csr(weights, self.Y.indices[kept], indptr, self.Y.shape[1])
-
-    def counts(self) -> dict[str, int]:
-        """For the manifest."""
-        return {
-            "imputed_positives": int(self.Y.nnz),
-            "rows_without_labels": int((np.diff(self.Y.indptr) == 0).sum()),
-            "labels_without_rows": int(self.Y.shape[1] - len(np.unique(self.Y.indices))),
-        }
-
-    def save(self, directory: Path) -> None:
-        """Write list columns `labels` and `confidence`, one row a row, and the details as JSON."""
-        labels, confidence = lists_of_csr(self.Y)
-        table = pa.table({"labels": labels, "confidence": confidence})
-        pq.write_table(table.replace_schema_metadata({"n_labels": str(self.Y.shape[1])}), directory / _FILE)
-        (directory / _DETAILS).write_text(json.dumps(self.details, indent=2, sort_keys=True))
-
-    @classmethod
-    def load(cls, directory: Path) -> Imputed:
-        """Read what `save` wrote."""
-        table = pq.read_table(directory / _FILE)
-        metadata = table.schema.metadata or {}
-        if b"n_labels" not in metadata:
-            raise ArtifactDamaged(f"{_FILE} lacks the number of labels in its metadata; impute again")
-        offsets, labels = list_parts(table["labels"])
-        _, confidence = list_parts(table["confidence"])
-        Y = csr(confidence, labels, offsets, int(metadata[b"n_labels"]))
-        return cls(Y, json.loads((directory / _DETAILS).read_text()))
+from xcore.errors import ConfigError
+from xcore.grouping.groups import Groups
+from xcore.imputation.imputed import Imputed
+from xcore.numeric.matrices import CSR, Float64, Int32, Int64, binary_csr, csr
 
 
 class Imputer(Component):

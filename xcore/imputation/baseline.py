@@ -7,8 +7,9 @@ from typing import Literal
 import numpy as np
 
 from xcore.components import Report
-from xcore.grouping.groupers import Groups
-from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels
+from xcore.grouping.groups import Groups
+from xcore.imputation.base import Imputer, Pairs, rows_and_labels
+from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR
 
 

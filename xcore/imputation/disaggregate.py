@@ -9,11 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from xcore.components import Report
-from xcore.grouping.groupers import Groups
-from xcore.imputation.base import Imputed, Imputer, Pairs, rows_and_labels, rows_by_group
+from xcore.grouping.groups import Groups
+from xcore.imputation.base import Imputer, Pairs, rows_and_labels, rows_by_group
 from xcore.imputation.candidates import Candidates, State, targets_of
 from xcore.imputation.column_products import PANEL
 from xcore.imputation.first_pass import first_scores
+from xcore.imputation.imputed import Imputed
 from xcore.imputation.posterior import given_count, given_mean, mean_given_some
 from xcore.imputation.regression import regress
 from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows

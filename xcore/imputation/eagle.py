@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from xcore.components import Report
-from xcore.grouping.groupers import Groups
-from xcore.imputation.base import Imputed, Imputer, Pairs, column_means, rows_and_labels, rows_by_group
+from xcore.grouping.groups import Groups
+from xcore.imputation.base import Imputer, Pairs, column_means, rows_and_labels, rows_by_group
+from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, Float64, Int32, Int64, normalise_rows
 from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks
 

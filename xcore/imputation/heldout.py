@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from xcore.components import silent
-from xcore.grouping.groupers import Groups
-from xcore.imputation.base import Imputed, Imputer
+from xcore.grouping.groups import Groups
+from xcore.imputation.base import Imputer
+from xcore.imputation.imputed import Imputed
 from xcore.imputation.ridge import RidgeSystem, ridge_system
 from xcore.numeric import cholesky
 from xcore.numeric.matrices import CSR, Float64, Int64, TopK, csr, normalise_rows, topk_of_dense

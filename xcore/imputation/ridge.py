@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from xcore.grouping.groupers import Groups
+from xcore.grouping.groups import Groups
 from xcore.imputation.column_products import PANEL, JointRows, in_panels, project
 from xcore.numeric import cholesky
 from xcore.numeric.matrices import CSR, Float32, Float64, Int32, Int64

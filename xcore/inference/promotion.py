@@ -13,9 +13,9 @@ from pydantic import Field
 
 from xcore.components import Component
 from xcore.data.dataset import Dataset
+from xcore.data.feature_files import COLUMNS
 from xcore.data.fingerprints import fingerprints
 from xcore.data.readers.base import Split
-from xcore.data.staging import FEATURES
 from xcore.errors import ConfigError
 from xcore.inference.scorer import Scorer
 from xcore.metrics import paired_bootstrap, row_values
@@ -142,7 +142,7 @@ def champion_ranking(champion: Scorer, dataset: Dataset, split: Split, k: int) -
         parts = [champion.top(pa.record_batch({"text": texts}), k) for texts in dataset.text_blocks(split)]
         top = TopK(np.concatenate([part.labels for part in parts]), np.concatenate([part.scores for part in parts]))
     else:
-        top = champion.fitted.predict_topk(dataset.X(split), k)
+        top = champion.fitted.predict_topk(dataset.sparse(split), k)
     renamed = np.append(numbers, np.int32(NO_LABEL))[top.labels]  # NO_LABEL is -1: the last
     return TopK(renamed, top.scores)
 
@@ -169,7 +169,7 @@ def fair_rows(champion_dataset: Dataset, dataset: Dataset, split: Split) -> npt.
 
 
 def _prints(dataset: Dataset, split: Split) -> npt.NDArray[np.uint64]:
-    columns = FEATURES[dataset.form]
+    columns = COLUMNS[dataset.form]
     with pq.ParquetFile(dataset.directory / f"{split}.parquet") as file:
         found = [fingerprints(batch, columns) for batch in file.iter_batches(columns=columns)]
     return np.concatenate([np.zeros(0, np.uint64), *found])

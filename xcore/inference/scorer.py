@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,29 +16,19 @@ from pydantic import Field, model_validator
 
 from xcore.components import Component, Report
 from xcore.data.quarantine import Quarantine
-from xcore.data.readers.base import Block, Form, Shape
-from xcore.data.readers.csv import CsvReader
-from xcore.data.readers.jsonl import JsonlReader
-from xcore.data.readers.libsvm import LibsvmReader
-from xcore.data.readers.parquet import BYTES_A_ROW, ParquetReader
-from xcore.data.readers.sparse_parquet import SparseParquetReader, rows_with
-from xcore.data.readers.xmc import XmcReader
+from xcore.data.readers.base import Block, Form, Shape, Wanted
+from xcore.data.readers.family import BYTES_A_ROW, AnyRowReader
 from xcore.data.writing import RowWriter
 from xcore.errors import ConfigError, InputError, Place
+from xcore.files import replacing
 from xcore.models.base import Fitted
-from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts
-from xcore.text.tfidf import FittedText
-from xcore.text.wordllama import FittedEncoder
+from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts, rows_with
+from xcore.text.family import AnyFittedText
 from xcore.training.data import Matrix
 
 TEXTS = pa.list_(pa.string())
 SCORES = pa.list_(pa.float32())
 SCORES_FILE = "scores.parquet"
-
-AnyRowReader: TypeAlias = Annotated[
-    ParquetReader | JsonlReader | CsvReader | XmcReader | LibsvmReader | SparseParquetReader,
-    Field(discriminator="kind"),
-]
 
 
 class Batch(Component):
@@ -54,7 +43,7 @@ class Batch(Component):
 
     @model_validator(mode="after")
     def _knows_the_first_feature(self) -> Self:
-        if isinstance(self.reader, LibsvmReader) and self.reader.first_index == "auto":
+        if self.reader.kind == "libsvm" and self.reader.first_index == "auto":
             raise ValueError("reader.first_index is auto, which depends on the file: say 0 or 1, as in training")
         return self
 
@@ -77,7 +66,7 @@ class Scorer:
         Columns of the rows: ``text``; ``indices`` and ``values``; or ``vector``.
     label_ids, label_names : string (n_labels,)
         Of the label numbers that the model speaks.
-    text : FittedText, FittedEncoder or None
+    text : AnyFittedText or None
         What makes features of text.
     """
 
@@ -85,7 +74,7 @@ class Scorer:
     form: Form
     label_ids: pa.ChunkedArray
     label_names: pa.ChunkedArray
-    text: FittedText | FittedEncoder | None = None
+    text: AnyFittedText | None = None
 
     def __post_init__(self) -> None:
         if len(self.label_ids) != self.fitted.n_labels:
@@ -272,7 +261,7 @@ def _blocks(scorer: Scorer, batch: Batch, block_bytes: int) -> Iterator[Block]:
     if scorer.form != "text" and shape.n_features not in (None, wanted):
         raise ConfigError(f"the files have {shape.n_features} features but the model was trained on {wanted}")
     for path in batch.files:
-        for block in reader.blocks(path, Shape(wanted), block_bytes, with_labels=False, with_groups=False):
+        for block in reader.blocks(path, Shape(wanted), block_bytes, Wanted(labels=False, groups="no")):
             if scorer.form == "sparse":
                 _find_outside(block, wanted)
             yield block
@@ -324,10 +313,9 @@ def _kept(part: Path, schema: pa.Schema) -> pa.Table | None:
 def _keep(part: Path, table: pa.Table) -> None:
     """Write a finished block: whole or not at all, also when another process writes it too or clears the folder."""
     part.parent.mkdir(parents=True, exist_ok=True)
-    draft = part.parent / f".{uuid.uuid4().hex}"
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
     try:
-        with pa.ipc.new_file(str(draft), table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
+        with replacing(part) as draft, pa.ipc.new_file(str(draft), table.schema, options=options) as file:
             file.write_table(table)
-        draft.replace(part)
     except FileNotFoundError:  # the other process is done and has cleared the folder: this block is still in memory
         return

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
+from pydantic import Field
 
 from xcore.models.base import Model, rows_for
 from xcore.network.fitted import Network
 from xcore.network.options import NetworkOptions
-from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK, open_arrays, row_blocks, topk_of_dense, write_arrays
+from xcore.numeric.arrays import write_arrays
+from xcore.numeric.checks import ArrayFile
+from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK, row_blocks, topk_of_dense
 from xcore.numeric.products import product_of_rows
+from xcore.saved import Count, Described, read_json
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, RowForm, TrainingData, Wish
 
@@ -101,14 +105,31 @@ class FittedNetwork:
         """Write ``weights.safetensors`` and ``model.json``."""
         output = {"labels": self.labels, "output_weights": self.weights, "output_biases": self.biases}
         write_arrays(directory / "weights.safetensors", output | self.network.arrays())
-        about = {"kind": "network", "form": self.form, "n_labels": self.n_labels, "is_logistic": self.is_logistic}
+        sizes = {"n_features": self.n_features, "n_labels": self.n_labels, "sizes": self.network.sizes}
+        about = {"kind": "network", "form": self.form, **sizes, "is_logistic": self.is_logistic}
         (directory / "model.json").write_text(json.dumps(about, indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Read what `save` wrote."""
-        arrays = open_arrays(directory / "weights.safetensors")
-        about = json.loads((directory / "model.json").read_text())
-        labels, weights, biases = (arrays[name] for name in ("labels", "output_weights", "output_biases"))
-        network = Network.of(arrays)
-        return cls(about["form"], about["n_labels"], network, labels, weights, biases, about["is_logistic"])
+        about = read_json(directory / "model.json", _About)
+        with ArrayFile(directory / "weights.safetensors") as file:
+            network = Network.take(file, about.n_features, about.sizes)
+            labels = file.take("labels", np.int32, (None,)).within(0, about.n_labels).ascending()
+            if not len(labels.array):
+                labels.refuse("is empty", "at least one label")
+            shape = (len(labels.array), network.dimensions)
+            weights = file.take("output_weights", np.float32, shape).finite().array
+            biases = file.take("output_biases", np.float32, shape[:1]).finite().array
+        return cls(about.form, about.n_labels, network, labels.array, weights, biases, about.is_logistic)
+
+
+class _About(Described):
+    """``model.json``."""
+
+    kind: Literal["network"]
+    form: Literal["sparse", "vector"]
+    n_features: Count
+    n_labels: Count
+    sizes: Annotated[list[Annotated[int, Field(ge=1, lt=2**24)]], Field(min_length=1)]
+    is_logistic: bool

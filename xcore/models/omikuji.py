@@ -8,15 +8,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numba
 import numpy as np
 from pydantic import Field
 
-from xcore.errors import ConfigError, EyrieError
+from xcore.errors import ArtifactDamaged, ConfigError, EyrieError
 from xcore.models.base import Model, rows_for
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK
+from xcore.saved import Count, Described, read_json
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, RowForm, TrainingData
 
@@ -123,20 +124,64 @@ class FittedOmikuji:
             best = sorted(self.model.predict(pairs, self.beam, k), key=lambda pair: (-pair[1], pair[0]))
             for place, (label, score) in enumerate(best):
                 top.labels[i, place], top.scores[i, place] = label, score
+        if top.labels.max(initial=NO_LABEL) >= self.n_labels or np.isnan(top.scores).any():
+            raise ArtifactDamaged(
+                f"the model offers label {top.labels.max()} of {self.n_labels}, or a score that is no number: its "
+                "tree files do not belong to its model.json; make the artifact again"
+            )
         return top
 
     def save(self, directory: Path) -> None:
         """Write the library's files (JSON and CBOR), and ``model.json``."""
         self.model.save(str(directory))
-        numbers = {"n_features": self.n_features, "n_labels": self.n_labels, "beam": self.beam}
-        (directory / "model.json").write_text(json.dumps({"kind": "omikuji"} | numbers, indent=2) + "\n")
+        sizes = {"n_features": self.n_features, "n_labels": self.n_labels, "n_trees": self.model.n_trees}
+        (directory / "model.json").write_text(
+            json.dumps({"kind": "omikuji", **sizes, "beam": self.beam}, indent=2) + "\n"
+        )
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` wrote."""
-        numbers = json.loads((directory / "model.json").read_text())
-        del numbers["kind"]
-        return cls(_library().Model.load(str(directory)), **numbers)
+        """Read what `save` wrote.
+
+        The library reads its own tree files, and reports one that it cannot read. What it reads is not checked further
+        here: the library stops the process if a tree holds an index that is out of bounds.
+        """
+        about = read_json(directory / "model.json", _About)
+        settings = read_json(directory / "settings.json", _Settings)
+        trees = sorted(directory.glob("tree*.cbor"))
+        wanted = {f"tree{i}.cbor" for i in range(about.n_trees)}
+        if {path.name for path in trees if path.is_file()} != wanted or len(trees) != about.n_trees:
+            raise ArtifactDamaged(
+                f"{directory} holds {[path.name for path in trees]}, expected files tree0.cbor to "
+                f"tree{about.n_trees - 1}.cbor; make the artifact again"
+            )
+        if settings.n_features != about.n_features:
+            raise ArtifactDamaged(
+                f"{directory / 'settings.json'} is for {settings.n_features} features, expected {about.n_features}, as "
+                "in model.json; make the artifact again"
+            )
+        try:
+            model = _library().Model.load(str(directory))
+        except RuntimeError as error:
+            raise ArtifactDamaged(f"omikuji cannot read its files in {directory}; make the artifact again") from error
+        return cls(model, about.n_features, about.n_labels, about.beam)
+
+
+class _About(Described):
+    """``model.json``."""
+
+    kind: Literal["omikuji"]
+    n_features: Count
+    n_labels: Count
+    n_trees: Annotated[int, Field(ge=1, le=100)]
+    beam: Annotated[int, Field(ge=1, lt=2**31)]
+
+
+class _Settings(Described):
+    """``settings.json`` of the library."""
+
+    n_features: Count
+    classifier_loss_type: Literal["Hinge", "Log"]
 
 
 def _library() -> Any:

@@ -25,10 +25,13 @@ from pydantic import Field
 from xcore.errors import ConfigError
 from xcore.models.base import Model, rows_for
 from xcore.models.parabel import FittedParabel, Parabel
+from xcore.numeric.arrays import write_arrays
+from xcore.numeric.checks import ArrayFile
 from xcore.numeric.cholesky import factorise, solve
 from xcore.numeric.matrices import CSR, Float32, Float64, Int32, TopK, csr, normalise_rows, row_blocks
 from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks, single_threaded_blas
 from xcore.numeric.topk import best_first, clear, offer
+from xcore.saved import Count, Described, read_json
 from xcore.training.checkpoints import Checkpoints, Pieces, training_name
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, RowForm, TrainingData
@@ -177,23 +180,32 @@ class FittedOva:
 
     def save(self, directory: Path) -> None:
         """Write ``weights.safetensors`` and ``model.json``."""
-        from safetensors.numpy import save_file
-
         arrays = {name: getattr(self.weights, name) for name in ("data", "indices", "indptr")}
-        save_file(arrays | {"intercept": self.intercept, "labels": self.labels}, directory / "weights.safetensors")
+        write_arrays(directory / "weights.safetensors", arrays | {"intercept": self.intercept, "labels": self.labels})
         shape = {"n_features": self.n_features, "n_labels": self.n_labels, "normalise": self.normalise}
         (directory / "model.json").write_text(json.dumps({"kind": "ova"} | shape, indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Read what `save` wrote."""
-        from safetensors.numpy import load_file
+        about = read_json(directory / "model.json", _About)
+        with ArrayFile(directory / "weights.safetensors") as file:
+            labels = file.take("labels", np.int32, (None,)).within(0, about.n_labels).ascending().array
+            intercept = file.take("intercept", np.float32, labels.shape).finite().array
+            data = file.take("data", np.float32, (None,)).finite().array
+            indices = file.take("indices", np.int32, data.shape).within(0, len(labels)).array
+            indptr = file.take("indptr", np.int64, (about.n_features + 1,)).offsets(len(data)).array
+        weights = csr(data, indices, indptr, len(labels))
+        return cls(weights, intercept, labels, about.n_features, about.n_labels, about.normalise)
 
-        arrays = load_file(directory / "weights.safetensors")
-        shape = json.loads((directory / "model.json").read_text())
-        weights = csr(arrays["data"], arrays["indices"], arrays["indptr"], len(arrays["labels"]))
-        del shape["kind"]
-        return cls(weights, arrays["intercept"], arrays["labels"], **shape)
+
+class _About(Described):
+    """``model.json``."""
+
+    kind: Literal["ova"]
+    n_features: Count
+    n_labels: Count
+    normalise: bool
 
 
 @dataclass(frozen=True)

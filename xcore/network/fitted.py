@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from xcore.numeric.matrices import CSR, Float32, open_arrays, row_blocks, sparse_of_dense, write_arrays
+from xcore.numeric.checks import ArrayFile
+from xcore.numeric.matrices import CSR, Float32, row_blocks, sparse_of_dense
 from xcore.numeric.parallel import over_blocks
 from xcore.numeric.products import product_of_rows
 
@@ -89,21 +90,21 @@ class Network:
             found |= {f"layers.{number}.{name}": getattr(layer, name) for name in names}
         return found
 
-    @classmethod
-    def of(cls, arrays: dict[str, Any]) -> Self:
-        """What `arrays` gave."""
-        layers: list[Layer] = []
-        while f"layers.{len(layers)}.bias" in arrays:
-            number = len(layers)
-            own = (arrays[f"layers.{number}.{name}"] for name in ("bias", "scale", "shift"))
-            layers.append(Layer(arrays.get(f"layers.{number}.weights", np.zeros((0, 0), np.float32)), *own))
-        return cls(arrays["table"], layers[0], tuple(layers[1:]))
-
-    def save(self, directory: Path, name: str = "embedding") -> None:
-        """Write ``<name>.safetensors``."""
-        write_arrays(directory / f"{name}.safetensors", self.arrays())
+    @property
+    def sizes(self) -> list[int]:
+        """Units of each layer."""
+        return [len(layer.bias) for layer in (self.first, *self.others)]
 
     @classmethod
-    def load(cls, directory: Path, name: str = "embedding") -> Self:
-        """Read what `save` wrote."""
-        return cls.of(open_arrays(directory / f"{name}.safetensors"))
+    def take(cls, file: ArrayFile, n_features: int, sizes: Sequence[int]) -> Self:
+        """What `arrays` gave, from a file; every array is checked."""
+
+        def layer(number: int) -> Layer:
+            size, weights = sizes[number], np.zeros((0, 0), np.float32)
+            if number:
+                weights = file.take(f"layers.{number}.weights", np.float32, (size, sizes[number - 1])).finite().array
+            names = (f"layers.{number}.{name}" for name in ("bias", "scale", "shift"))
+            return Layer(weights, *(file.take(name, np.float32, (size,)).finite().array for name in names))
+
+        table = file.take("table", np.float32, (n_features, sizes[0])).finite().array
+        return cls(table, layer(0), tuple(layer(number) for number in range(1, len(sizes))))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,11 +18,6 @@ Float64: TypeAlias = npt.NDArray[np.float64]
 CSR: TypeAlias = Any  # scipy.sparse.csr_array; scipy ships no types
 
 NO_LABEL = -1
-SAFETENSORS_TYPES = {
-    **{f"{letter}{8 * size}": f"<{letter.lower()}{size}" for letter in "IU" for size in (1, 2, 4, 8)},
-    **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
-    "BOOL": "?",
-}
 
 
 @dataclass(frozen=True)
@@ -138,6 +130,13 @@ def list_parts(column: pa.ChunkedArray) -> tuple[Int64, npt.NDArray[Any]]:
     return np.concatenate(offsets), values[0] if len(values) == 1 else np.concatenate([empty, *values])
 
 
+def rows_with(offsets: Int64, marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The rows (lists between `offsets`) in which any value is marked."""
+    before = np.concatenate([[0], np.cumsum(marked)])
+    found: npt.NDArray[np.bool_] = before[offsets[1:]] > before[offsets[:-1]]
+    return found
+
+
 def lists_of_csr(matrix: CSR) -> tuple[pa.Array, pa.Array]:
     """The column ids and the values of a CSR block (below 2^31 non-zeros) as two list columns with the same offsets."""
     offsets = pa.array(matrix.indptr.astype(np.int32))
@@ -166,38 +165,3 @@ def row_blocks(n_rows: int, block: int) -> Iterator[slice]:
     """Slices that cover ``range(n_rows)`` in order, each of at most `block` rows."""
     for start in range(0, n_rows, block):
         yield slice(start, min(start + block, n_rows))
-
-
-def open_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a safetensors file, mapped into memory: nothing is read before it is used, whatever the size.
-
-    The pages are private copies on write, so the arrays are writable and the file never changes.
-    """
-    with path.open("rb") as file:
-        data_start = 8 + int.from_bytes(file.read(8), "little")
-        header: dict[str, Any] = json.loads(file.read(data_start - 8))
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    header.pop("__metadata__", None)
-    arrays = {}
-    for name, entry in header.items():
-        dtype, count = SAFETENSORS_TYPES[entry["dtype"]], int(np.prod(entry["shape"], dtype=np.int64))
-        start = data_start + entry["data_offsets"][0]
-        flat = np.frombuffer(content, dtype, count, start) if count else np.empty(0, dtype)
-        arrays[name] = flat.reshape(entry["shape"])
-    return arrays
-
-
-def write_arrays(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """Write arrays as a safetensors file, one after the other and straight from memory: nothing is copied."""
-    names = {np.dtype(dtype): name for name, dtype in SAFETENSORS_TYPES.items()}
-    header: dict[str, Any] = {}
-    end = 0
-    for name, array in arrays.items():
-        start, end = end, end + array.nbytes
-        header[name] = {"dtype": names[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for array in arrays.values():
-            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

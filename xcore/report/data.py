@@ -31,6 +31,7 @@ def data_section(run: Run, train_counts: Int64) -> Html:
         "data",
         "Data",
         facts(_totals(run, train_counts)),
+        [note(sentence) for sentence in run.counts("dataset").get("notes", ())],
         _splits(run, sizes),
         _labels_per_row_chart(sizes),
         element("h3", "How frequent labels are"),
@@ -92,7 +93,10 @@ def _totals(run: Run, train_counts: Int64) -> Iterable[tuple[Child, Child]]:
         yield "Labels only in other splits", count(counts["labels_not_in_train"])
     if "labels_never_seen" in counts:
         yield "Labels in no split", count(counts["labels_never_seen"])
-    yield "Form", {"sparse": "sparse features", "text": "text", "vector": "dense vectors"}[dataset.form]
+    yield (
+        "Form",
+        {"sparse": "sparse features", "text": "text", "vector": "dense vectors", "image": "images"}[dataset.form],
+    )
     yield "Features", count(run.counts("features").get("features", dataset.n_features))
     for split, same in counts.get("rows_same_as_in_train", {}).items():
         yield f"{split.capitalize()} rows with exactly the features of a train row", count(same)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numba
 import numpy as np
@@ -16,12 +15,17 @@ from pydantic import Field
 
 from xcore.components import Component
 from xcore.errors import ConfigError
+from xcore.numeric.arrays import write_arrays
+from xcore.numeric.checks import ArrayFile
 from xcore.numeric.draws import Keys, unit
-from xcore.numeric.matrices import NO_LABEL, Float32, Float64, Int32, TopK, open_arrays, row_blocks
+from xcore.numeric.matrices import NO_LABEL, Float32, Float64, Int32, TopK, row_blocks
 from xcore.numeric.parallel import over_blocks
+from xcore.sampling.tree_file import checked_nodes
 from xcore.sampling.tree_fit import fit_nodes
-from xcore.sampling.walk import Nodes, aligned, all_log_probs, best_leaves, draw_labels, log_probs_of, rows_together
+from xcore.sampling.walk import Nodes, all_log_probs, best_leaves, draw_labels, log_probs_of, rows_together
+from xcore.saved import Count, Described, read_json
 
+LARGEST_WEIGHT = 1e290  # the sum over all labels stays finite
 BATCHES_PER_BLOCK = 4  # of walkers that a thread takes at a time; whole ones, for a small one waits for memory as long
 
 
@@ -82,9 +86,7 @@ class FittedSampler:
 
     def save(self, directory: Path, name: str = "sampler") -> None:
         """Write ``<name>.safetensors`` and ``<name>.json``."""
-        from safetensors.numpy import save_file
-
-        save_file(self._arrays(), directory / f"{name}.safetensors")
+        write_arrays(directory / f"{name}.safetensors", self._arrays())
         about = {"kind": self.kind, "n_labels": self.n_labels, "n_features": self.n_features}
         (directory / f"{name}.json").write_text(json.dumps(about, indent=2) + "\n")
 
@@ -244,14 +246,24 @@ class Tree(Component):
 
 def load_sampler(directory: Path, name: str = "sampler") -> FittedSampler:
     """Read what `FittedSampler.save` wrote."""
-    about = json.loads((directory / f"{name}.json").read_text())
-    arrays = open_arrays(directory / f"{name}.safetensors")
-    openers: dict[str, Callable[[], FittedSampler]] = {
-        "uniform": lambda: FittedUniform(about["n_labels"]),
-        "frequency": lambda: FittedFrequency(arrays["weights"]),
-        "tree": lambda: FittedTree(_opened_nodes(arrays)),
-    }
-    return openers[about["kind"]]()
+    about = read_json(directory / f"{name}.json", _About)
+    with ArrayFile(directory / f"{name}.safetensors") as file:
+        if about.kind == "tree":
+            return FittedTree(checked_nodes(file, about.n_labels, about.n_features))
+        if about.kind == "uniform":
+            return FittedUniform(about.n_labels)
+        smallest = np.finfo(np.float64).tiny
+        return FittedFrequency(
+            file.take("weights", np.float64, (about.n_labels,)).within(smallest, LARGEST_WEIGHT).array
+        )
+
+
+class _About(Described):
+    """``<name>.json``."""
+
+    kind: Literal["uniform", "frequency", "tree"]
+    n_labels: Annotated[int, Field(ge=1, lt=2**31)]
+    n_features: Count
 
 
 def load_tree(directory: Path, name: str) -> FittedTree:
@@ -260,11 +272,6 @@ def load_tree(directory: Path, name: str) -> FittedTree:
     if not isinstance(sampler, FittedTree):
         raise ConfigError(f"{directory} holds a {sampler.kind} sampler, expected a tree")
     return sampler
-
-
-def _opened_nodes(arrays: dict[str, Any]) -> Nodes:
-    leaves = arrays["leaves"]
-    return Nodes(aligned(arrays["weights"]), arrays["biases"], leaves, arrays["places"], len(leaves).bit_length() - 1)
 
 
 def _checked(n_labels: int) -> int:

@@ -1,11 +1,11 @@
 """The family of text featurisers, by kind, and how a fitted one is opened."""
 
-import json
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import BaseModel, Field
 
+from xcore.saved import read_json
 from xcore.text.tfidf import FittedText, HashedTfidf, Tfidf
 from xcore.text.wordllama import FittedEncoder, WordLlama
 
@@ -15,8 +15,13 @@ AnyFittedText: TypeAlias = FittedText | FittedEncoder
 
 def load_text(directory: Path) -> AnyFittedText:
     """Read what a fitted featuriser wrote."""
-    description = json.loads((directory / "text.json").read_text())
-    options: Tfidf | HashedTfidf | WordLlama = TypeAdapter(AnyText).validate_python(description["options"])
+    options = read_json(directory / "text.json", _About).options
     if isinstance(options, WordLlama):
         return FittedEncoder.load(directory)
     return FittedText.load(options, directory)
+
+
+class _About(BaseModel):
+    """What every ``text.json`` holds; the loader of the kind looks at the rest."""
+
+    options: AnyText

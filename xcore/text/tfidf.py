@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import numba
 import numpy as np
@@ -25,10 +25,12 @@ import pyarrow.parquet as pq
 from pydantic import Field, field_validator, model_validator
 
 from xcore.components import Component, Report
-from xcore.errors import ConfigError
+from xcore.errors import ArtifactDamaged, ConfigError
+from xcore.numeric.checks import Checked
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64, csr
 from xcore.numeric.parallel import over_blocks
 from xcore.numeric.ragged import TokenRows
+from xcore.saved import Described, read_json, read_table
 from xcore.text.tokens import DEFAULT_PATTERN, Tokens, tokenise
 
 BATCH_DOCUMENTS = 512
@@ -237,13 +239,30 @@ class FittedText:
     @classmethod
     def load(cls, options: Tfidf | HashedTfidf, directory: Path) -> FittedText:
         """Read what `save` wrote."""
-        description = json.loads((directory / "text.json").read_text())
-        table = pq.read_table(directory / "features.parquet")
-        frequencies = table["document_frequency"].to_numpy().astype(np.int64)
-        vocabulary = None
-        if isinstance(options, Tfidf):
-            vocabulary = {term: i for i, term in enumerate(table["term"].to_pylist())}
-        return cls(options, frequencies, description["n_documents"], vocabulary)
+        about = read_json(directory / "text.json", _About)
+        path, columns = directory / "features.parquet", {"document_frequency": pa.int64()}
+        has_terms = isinstance(options, Tfidf)
+        table = read_table(path, columns | ({"term": pa.binary()} if has_terms else {}))
+        frequencies = Checked(path, "document_frequency", table["document_frequency"].to_numpy())
+        frequencies.within(int(has_terms), about.n_documents + 1)
+        if isinstance(options, HashedTfidf) and len(frequencies.array) != options.n_features:
+            frequencies.refuse(f"has {len(frequencies.array)} rows", f"n_features, {options.n_features}")
+        vocabulary = _vocabulary(path, table["term"].to_pylist()) if has_terms else None
+        return cls(options, frequencies.array, about.n_documents, vocabulary)
+
+
+class _About(Described):
+    """``text.json``; `load_text` looks at the options."""
+
+    options: dict[str, Any]
+    n_documents: Annotated[int, Field(ge=1, lt=2**31)]
+
+
+def _vocabulary(path: Path, terms: list[bytes]) -> dict[bytes, int]:
+    """The feature of each term; terms are sorted, and there is at least one."""
+    if not terms or any(first >= second for first, second in pairwise(terms)):
+        raise ArtifactDamaged(f"{path}: its {len(terms)} terms are not sorted and different; make the artifact again")
+    return {term: i for i, term in enumerate(terms)}
 
 
 class _TermCounts:

@@ -18,9 +18,12 @@ import numpy as np
 from pydantic import Field
 
 from xcore.components import Component, Report
-from xcore.errors import ConfigError
-from xcore.numeric.matrices import Float32, open_arrays, row_blocks, write_arrays
+from xcore.errors import ArtifactDamaged, ConfigError
+from xcore.numeric.arrays import open_arrays, write_arrays
+from xcore.numeric.checks import ArrayFile
+from xcore.numeric.matrices import Float32, row_blocks
 from xcore.numeric.ragged import TokenRows
+from xcore.saved import Described, read_json
 
 WEIGHTS, TOKENIZER = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
 TEXTS_AT_ONCE = 256
@@ -68,6 +71,11 @@ class FittedEncoder:
         rows = np.zeros((len(documents), self.n_features), np.float32)
         for part in row_blocks(len(documents), TEXTS_AT_ONCE):
             for place, ids in enumerate(split(documents[part]), start=part.start):
+                if max(ids, default=-1) >= len(self.vectors):
+                    raise ArtifactDamaged(
+                        f"tokenizer.json numbers a token {max(ids)}, but vectors.safetensors has {len(self.vectors)} "
+                        "vectors; make the artifact again"
+                    )
                 if ids:
                     total = self.vectors[ids].sum(axis=0, dtype=np.float64)
                     rows[place] = total / max(float(np.linalg.norm(total)), 1e-30)
@@ -85,7 +93,10 @@ class FittedEncoder:
             from tokenizers import Tokenizer
         except ImportError:
             raise _missing("tokenizers") from None
-        tokenizer = Tokenizer.from_str(self.tokenizer)
+        try:
+            tokenizer = Tokenizer.from_str(self.tokenizer)
+        except Exception as error:  # the library raises nothing narrower
+            raise ArtifactDamaged(f"tokenizer.json is no tokenizer ({error}); make the artifact again") from error
         tokenizer.no_padding()
         tokenizer.enable_truncation(self.options.max_tokens)
 
@@ -103,9 +114,19 @@ class FittedEncoder:
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Read what `save` wrote."""
-        options = WordLlama.model_validate(json.loads((directory / "text.json").read_text())["options"])
-        vectors = open_arrays(directory / "vectors.safetensors")["vectors"]
-        return cls(options, vectors, (directory / "tokenizer.json").read_text(encoding="utf8"))
+        options = read_json(directory / "text.json", _About).options
+        with ArrayFile(directory / "vectors.safetensors") as file:
+            vectors = file.take("vectors", np.float32, (None, None)).finite()
+            if not vectors.array.size:
+                vectors.refuse("is empty", "at least one vector")
+        read_json(directory / "tokenizer.json", dict[str, Any])
+        return cls(options, vectors.array, (directory / "tokenizer.json").read_text(encoding="utf8"))
+
+
+class _About(Described):
+    """``text.json``."""
+
+    options: WordLlama
 
 
 def _package_folder() -> Path:

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from xcore.errors import ArtifactDamaged
 from xcore.files import replacing
-from xcore.numeric.matrices import open_arrays, write_arrays
+from xcore.numeric.arrays import open_arrays, write_arrays
 
 CHECKPOINT_SECONDS = 60.0
 CHECKPOINT_SHARE = 0.05  # of the time may go to writing checkpoints

@@ -1,5 +1,10 @@
+import ast
+import contextlib
+import gc
 import importlib
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,6 +63,15 @@ def test_comments_docstrings_and_layout_do_not_count(digests: Write) -> None:
     assert digests("nest.a", a="def f(x):\n    return -x\n") != before
 
 
+def test_a_door_to_a_family_is_neither_hashed_nor_followed(digests: Write) -> None:
+    modules = {"a": "from nest.kin.family import x\nfrom nest.kin import family\nimport nest.kin.family\n"}
+    modules |= {"kin.__init__": "", "kin.family": "from nest.kin.one import x\n", "kin.one": "x = 1\n"}
+    before = digests("nest.a", **modules)
+    assert list(before) == ["nest.a"]
+    assert digests("nest.a", **{"kin.family": "from nest.kin.one import x\ny = 2\n", "kin.one": "x = 3\n"}) == before
+    assert "nest.kin.one" in digests("nest.kin.one")
+
+
 def test_plumbing_does_not_count(digests: Write) -> None:
     before = digests("nest.a", a="import nest.pipes\n", pipes="x = 1\n")
     assert digests("nest.a", pipes="x = 2\n") == before
@@ -66,6 +80,61 @@ def test_plumbing_does_not_count(digests: Write) -> None:
 def test_a_missing_module_is_an_error(digests: Write) -> None:
     with pytest.raises(ModuleNotFoundError, match=r"nest\.gone"):
         digests("nest.gone")
+
+
+@contextlib.contextmanager
+def called_while_parsing(callback: Callable[[], object]) -> Iterator[None]:
+    """Run something in the middle of the construction of syntax trees: when their many objects make Python collect."""
+
+    def collected(phase: str, info: object) -> None:
+        if phase == "start":
+            callback()
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(collected)
+    gc.set_threshold(300)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(collected)
+
+
+def read_again() -> dict[str, str]:
+    identity._read_module.cache_clear()
+    return identity.code_digests(["xcore.data.ingest"])
+
+
+def test_threads_may_read_modules_at_a_time() -> None:
+    """CPython 3.11 raises SystemError where one thread starts to build a syntax tree while another is at it."""
+    expected, failures = read_again(), []
+
+    def digest() -> None:
+        try:
+            for _ in range(2):
+                assert read_again() == expected
+        except BaseException as error:
+            failures.append(error)
+
+    with called_while_parsing(lambda: time.sleep(1e-3)):
+        threads = [threading.Thread(target=digest) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
+def test_a_module_is_read_again_if_a_library_parses_meanwhile() -> None:
+    expected, parsed = read_again(), []
+
+    def parse_once() -> None:
+        if not parsed:
+            parsed.append(ast.parse("x = 1"))
+
+    with called_while_parsing(parse_once):
+        assert read_again() == expected
+    assert parsed
 
 
 def test_content_ids_do_not_depend_on_the_order_of_names() -> None:

@@ -53,7 +53,11 @@ def test_the_seed_of_the_data_alone_decides_every_byte(ingested: Run) -> None:
 
 def test_ridge_on_the_true_labels_reaches_the_promised_precision(ingested: Run) -> None:
     dataset, _ = ingested(reader={"kind": "generated", "group_size": 1})
-    X, Xt, Y, Yt = (*(normalise_rows(dataset.X(s)) for s in ("train", "test")), dataset.Y("train"), dataset.Y("test"))
+    X, Xt, Y, Yt = (
+        *(normalise_rows(dataset.sparse(s)) for s in ("train", "test")),
+        dataset.Y("train"),
+        dataset.Y("test"),
+    )
     W = np.linalg.solve((X.T @ X).toarray() + 0.5 * np.eye(X.shape[1]), (X.T @ Y).toarray())
     best = (Xt @ W).argmax(axis=1)
     assert 0.8 <= Yt.toarray()[np.arange(len(best)), best].mean() <= 0.92

@@ -9,10 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 
-from xcore.data.dataset import Dataset
+from xcore.data.dataset import Dataset, merge_of
 from xcore.data.source import Source
 from xcore.errors import ConfigError, InputError
+from xcore.grouping.given import GivenGroups
 
 Run = Callable[..., tuple[Dataset, dict[str, Any]]]
 
@@ -80,7 +82,7 @@ def test_messages_name_the_column_as_the_file_does(tmp_path: Path, ingested: Run
     train = lines(tmp_path / "t.jsonl", [{"key": "1", "body": "x", "tags": ["a", "a"]}])
     reader = {"kind": "jsonl", "text": "body", "id": "key", "labels": "tags"}
     with pytest.raises(InputError, match=r"t\.jsonl:1 \(column 'tags'\): repeated label id"):
-        ingested(reader=reader, train=[train])
+        ingested(reader=reader, train=[train], repeated_labels="fail")
     lines(train, [{"key": "1", "body": " ", "tags": []}])
     with pytest.raises(InputError, match=r"t\.jsonl:1 \(column 'body'\): row with no features"):
         ingested(reader=reader, train=[train])
@@ -117,24 +119,38 @@ def test_a_bad_label_table_is_named(content: str, message: str, tmp_path: Path, 
         ingested(reader=READER, train=[train], labels=put(tmp_path / "labels.csv", content))
 
 
-def test_a_group_column_with_repeated_labels_gives_each_label_once(tmp_path: Path, ingested: Run) -> None:
+def merge_stored(dataset: Dataset) -> str | None:
+    table = dataset.groups()
+    assert table is not None
+    return merge_of(table)
+
+
+def test_labels_that_are_said_to_be_the_groups_give_sets(tmp_path: Path, ingested: Run) -> None:
     train = lines(tmp_path / "t.jsonl", PAGES)
     test = lines(tmp_path / "e.jsonl", [{"id": "e", "text": "five", "labels": ["z"]}])  # needs no group
-    dataset, counts = ingested(reader=GROUPED, train=[train], test=[test])
+    dataset, counts = ingested(reader=GROUPED, train=[train], test=[test], row_labels="group")
+    assert merge_stored(dataset) == "set"
     assert groups_of(dataset) == [("p2", [0, 2], {"x": 1, "y": 1, "z": 1}), ("p1", [1], {"x": 1})]
     assert dataset.Y("train").nnz == 0
     assert dataset.Y("test").nnz == 1
     assert dataset.truth("train") is None
     assert counts["groups"] == {
         "groups": 2, "members": 3, "label_nnz": 4, "groups_without_labels": 0, "rows_in_no_group": 1,
-        "rows_in_several_groups": 0,
+        "rows_in_several_groups": 0, "repeated_labels": 0, "merge": "set",
     }  # fmt: skip
+    assert counts["row_labels"] == "group"
+    assert "as their group's set" in counts["notes"][0]
     table = dataset.label_table()
     assert dict(zip(table["id"].to_pylist(), table["train_count"].to_pylist(), strict=True)) == {"x": 2, "y": 1, "z": 1}
 
 
-def test_own_labels_are_merged_with_multiplicity_and_kept_as_truth(tmp_path: Path, ingested: Run) -> None:
-    dataset, _ = ingested(reader=GROUPED, train=[lines(tmp_path / "t.jsonl", PAGES)], row_labels="own")
+@pytest.mark.parametrize("row_labels", ["own", "auto"])
+def test_own_labels_are_counted_and_kept_as_truth(row_labels: str, tmp_path: Path, ingested: Run) -> None:
+    """Issue: a group column stored every count as 1, but called the counts known."""
+    train = [lines(tmp_path / "t.jsonl", PAGES)]
+    dataset, counts = ingested(reader=GROUPED, train=train, row_labels=row_labels)
+    assert (merge_stored(dataset), counts["row_labels"]) == ("list", "own")
+    assert counts["notes"] == ["Labels were read as the rows' own; group counts are counted from them."]
     assert groups_of(dataset) == [("p2", [0, 2], {"x": 2, "y": 1, "z": 1}), ("p1", [1], {"x": 1})]
     truth = dataset.truth("train")
     assert truth is not None
@@ -142,6 +158,33 @@ def test_own_labels_are_merged_with_multiplicity_and_kept_as_truth(tmp_path: Pat
     own = [[names[label] for label in truth.indices[a:b]] for a, b in zip(truth.indptr, truth.indptr[1:], strict=False)]
     assert own == [["x", "y"], ["x"], ["x", "z"], ["w"]]
     assert names == ["x", "y", "z", "w"]  # no group has w
+    given = GivenGroups().group(sp.csr_array((4, 1)), truth, np.random.default_rng(0), dataset.groups())
+    assert given.merge == "list"
+    assert given.labels.toarray().tolist() == [[2, 1, 1, 0], [1, 0, 0, 0]]
+
+
+def test_labels_that_all_rows_of_a_group_repeat_are_the_groups(tmp_path: Path, ingested: Run) -> None:
+    same = {"p1": ["x"], "p2": ["z", "x"], None: ["w"]}
+    rows = [page | {"labels": same[page["page"]]} for page in PAGES]
+    rows[2]["labels"] = ["x", "z"]  # in another order
+    train = [lines(tmp_path / "t.jsonl", rows)]
+    dataset, counts = ingested(reader=GROUPED, train=train)
+    assert (merge_stored(dataset), counts["row_labels"]) == ("set", "group")
+    assert groups_of(dataset) == [("p2", [0, 2], {"x": 1, "z": 1}), ("p1", [1], {"x": 1})]
+    assert dataset.truth("train") is None
+    no_truth = sp.csr_array((4, dataset.n_labels))
+    given = GivenGroups().group(sp.csr_array((4, 1)), no_truth, np.random.default_rng(0), dataset.groups())
+    assert given.merge == "set"
+    with pytest.raises(ConfigError, match="only the set of labels of each group"):
+        GivenGroups(merge="list").group(sp.csr_array((4, 1)), no_truth, np.random.default_rng(0), dataset.groups())
+    claimed, _ = ingested(reader=GROUPED, train=train, row_labels="own")
+    assert groups_of(claimed) == [("p2", [0, 2], {"x": 2, "z": 2}), ("p1", [1], {"x": 1})]
+
+
+def test_groups_of_one_row_tell_nothing_against_labels_of_their_own(tmp_path: Path, ingested: Run) -> None:
+    rows = [page | {"page": page["id"]} for page in PAGES]
+    dataset, counts = ingested(reader=GROUPED, train=[lines(tmp_path / "t.jsonl", rows)])
+    assert (merge_stored(dataset), counts["row_labels"]) == ("list", "own")
 
 
 def test_a_groups_file_names_members_and_labels_and_groups_may_overlap(tmp_path: Path, ingested: Run) -> None:
@@ -151,6 +194,14 @@ def test_a_groups_file_names_members_and_labels_and_groups_may_overlap(tmp_path:
     groups = put(tmp_path / "g.csv", "id,members,labels\ng1,c b,n m n\ng2,b a,m\n")
     dataset, counts = ingested(reader=READER, train=[train], test=[test], groups={"path": groups, "delimiter": " "})
     assert groups_of(dataset) == [("g1", [1, 2], {"m": 1, "n": 2}), ("g2", [0, 1], {"m": 1})]
+    assert merge_stored(dataset) == "list"
+    assert counts["notes"] == [
+        "Labels of groups were read as lists: a label stands once for each member that carries it."
+    ]
+    as_sets = {"path": groups, "delimiter": " ", "merge": "set"}
+    dataset, sets = ingested(reader=READER, train=[train], test=[test], groups=as_sets)
+    assert groups_of(dataset) == [("g1", [1, 2], {"m": 1, "n": 1}), ("g2", [0, 1], {"m": 1})]
+    assert (merge_stored(dataset), sets["groups"]["repeated_labels"]) == ("set", 1)
     assert dataset.label_table()["id"].to_pylist() == ["m", "n", "v"]
     assert (counts["groups"]["rows_in_no_group"], counts["groups"]["rows_in_several_groups"]) == (1, 1)
     assert counts["labels_not_in_train"] == 1
@@ -162,6 +213,9 @@ def test_a_groups_file_may_only_label_the_groups_of_a_column(tmp_path: Path, ing
     dataset, _ = ingested(reader=GROUPED, train=[train], groups=groups)
     assert groups_of(dataset) == [("p1", [1], {"k": 1}), ("p2", [0, 2], {"j": 1, "k": 1})]
     assert dataset.label_table()["id"].to_pylist() == ["j", "k"]
+    assert merge_stored(dataset) == "set"
+    counted, _ = ingested(reader=GROUPED, train=[train], groups={"path": groups, "merge": "list"})
+    assert merge_stored(counted) == "list"
 
 
 def test_members_of_files_without_ids_are_row_numbers_and_labels_label_numbers(tmp_path: Path, ingested: Run) -> None:
@@ -204,4 +258,10 @@ def test_options_about_groups_that_contradict_each_other_are_refused(tmp_path: P
     with pytest.raises(ConfigError, match="nothing says which rows a group has"):
         ingested(reader=READER, train=[train], groups=lines(tmp_path / "h.jsonl", [{"id": "p2", "labels": ["k"]}]))
     with pytest.raises(ValueError, match="holdout needs rows with labels of their own"):
-        Source.model_validate({"reader": GROUPED, "train": [train], "holdout": {"test": 0.5}})
+        Source.model_validate({"reader": GROUPED, "train": [train], "holdout": {"test": 0.5}, "row_labels": "group"})
+    repeated = lines(tmp_path / "r.jsonl", [page | {"labels": ["x"]} for page in PAGES])
+    labelled = lines(tmp_path / "l.jsonl", [{"id": "p1", "labels": ["k"]}, {"id": "p2", "labels": ["k"]}])
+    for share in (0.5, None):
+        for files in ({"train": [repeated]}, {"train": [train], "groups": labelled}):
+            with pytest.raises(ConfigError, match="cannot be held out as test, because their labels belong to groups"):
+                ingested(reader=GROUPED, **files, holdout={"test": share})

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,7 @@ def test_an_xmc_file_becomes_features_and_labels(tmp_path: Path, ingested: Run) 
     train, test = put(tmp_path / "train.txt", XMC_TRAIN), put(tmp_path / "test.txt", XMC_TEST)
     dataset, counts = ingested(reader={"kind": "xmc"}, train=[train], test=[test])
     assert (dataset.form, dataset.n_features, dataset.n_labels, dataset.splits) == ("sparse", 4, 3, ["train", "test"])
-    np.testing.assert_array_equal(dense(dataset.X("train")), np.array(X_TRAIN, np.float32))
+    np.testing.assert_array_equal(dense(dataset.sparse("train")), np.array(X_TRAIN, np.float32))
     np.testing.assert_array_equal(dense(dataset.Y("train")), Y_TRAIN)
     np.testing.assert_array_equal(dense(dataset.Y("test")), [[0, 0, 1]])
     assert dataset.row_ids("train").to_pylist() == ["0", "1", "2"]
@@ -81,7 +83,7 @@ def test_an_xmc_file_becomes_features_and_labels(tmp_path: Path, ingested: Run) 
     assert (counts["labels"], counts["features"], counts["label_nnz"]) == (3, 4, {"train": 3, "test": 1})
     assert counts["rows_without_labels"] == {"train": 1, "test": 0}
     with pytest.raises(ConfigError, match="has no dev split, only train, test"):
-        dataset.X("dev")
+        dataset.sparse("dev")
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -107,7 +109,7 @@ def test_a_random_matrix_comes_back_equal_from_every_text_form_and_block_size(
     written = []
     for source in sources:
         dataset, _ = ingested(**source, block_bytes=block_bytes)
-        assert_equal(dataset.X("train"), X)
+        assert_equal(dataset.sparse("train"), X)
         assert_equal(dataset.Y("train"), Y)
         written.append(files_of(dataset))
     assert written[0] == written[1] == written[2]
@@ -147,7 +149,7 @@ def test_a_truncated_gzip_file_is_an_error_that_names_it(tmp_path: Path, ingeste
 def test_several_files_are_one_dataset_in_the_given_order(tmp_path: Path, ingested: Run) -> None:
     parts = [put(tmp_path / "b.txt", "1 4 3\n0 0:1\n"), put(tmp_path / "a.txt", "2 4 3\n1 1:2\n2 2:3\n")]
     dataset, _ = ingested(reader={"kind": "xmc"}, train=parts)
-    np.testing.assert_array_equal(dense(dataset.X("train")), [[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 3, 0]])
+    np.testing.assert_array_equal(dense(dataset.sparse("train")), [[1, 0, 0, 0], [0, 2, 0, 0], [0, 0, 3, 0]])
     assert dataset.row_ids("train").to_pylist() == ["0", "1", "2"]
 
 
@@ -155,10 +157,10 @@ def test_libsvm_ids_start_at_one_unless_a_zero_occurs_in_any_file(tmp_path: Path
     train, test = put(tmp_path / "train", "0 1:1 3:1\n"), put(tmp_path / "test", "1 2:1\n")
     dataset, _ = ingested(reader={"kind": "libsvm"}, train=[train], test=[test])
     assert (dataset.n_features, dataset.n_labels) == (3, 2)
-    np.testing.assert_array_equal(dense(dataset.X("test")), [[0, 1, 0]])
+    np.testing.assert_array_equal(dense(dataset.sparse("test")), [[0, 1, 0]])
     zero = put(tmp_path / "zero", "1 0:1\n")
     dataset, _ = ingested(reader={"kind": "libsvm"}, train=[train], test=[zero])
-    np.testing.assert_array_equal(dense(dataset.X("train")), [[0, 1, 0, 1]])
+    np.testing.assert_array_equal(dense(dataset.sparse("train")), [[0, 1, 0, 1]])
 
 
 def test_libsvm_with_a_feature_count_needs_to_know_the_first_index() -> None:
@@ -177,7 +179,7 @@ def test_npz_pairs_are_streamed_in_blocks_and_come_back_equal(compressed: bool, 
     sp.save_npz(tmp_path / "L.npz", labels, compressed=compressed)
     dataset, _ = ingested(reader={"kind": "npz"}, train=[pair], label_features=tmp_path / "L.npz", block_bytes=200)
     Y.eliminate_zeros()
-    assert_equal(dataset.X("train"), X)
+    assert_equal(dataset.sparse("train"), X)
     assert_equal(dataset.Y("train"), Y)
     assert_equal(dataset.label_features(), labels)
 
@@ -200,7 +202,7 @@ def test_a_holdout_moves_exact_shares_and_keeps_row_and_label_together(tmp_path:
     assert counts["rows"] == {"train": 130, "dev": 20, "test": 50}
     seen = []
     for split in dataset.splits:
-        X, Y = dataset.X(split), dataset.Y(split)
+        X, Y = dataset.sparse(split), dataset.Y(split)
         np.testing.assert_array_equal(Y.indices, X.indices % 10)
         assert dataset.row_ids(split).to_pylist() == [str(row) for row in X.indices]
         seen += X.indices.tolist()
@@ -275,7 +277,7 @@ def test_bad_npz_input_is_named(tmp_path: Path, ingested: Run) -> None:
         sp.save_npz(pair["features"], X)
         sp.save_npz(pair["labels"], Y)
         with pytest.raises(InputError, match=message):
-            ingested(reader={"kind": "npz"}, train=[pair])
+            ingested(reader={"kind": "npz"}, train=[pair], repeated_labels="fail")
 
     infinite, outside, twice = X.copy(), Y.copy(), Y.copy()
     infinite.data[X.indptr[2]] = np.inf
@@ -285,7 +287,7 @@ def test_bad_npz_input_is_named(tmp_path: Path, ingested: Run) -> None:
     outside.indices[Y.indptr[4]] = -1
     refused(r"Y\.npz:5 \(column 'labels'\): negative label id: found -1", Y=outside)
     wide = sp.csr_array((np.ones(6), np.array([0, 1, 2, 2, 0, 1]), np.array([0, 1, 2, 4, 5, 6])), (5, 3))
-    refused(r"Y\.npz:3 \(column 'labels'\): repeated label id: found 2", Y=wide)
+    refused(r"Y\.npz:3 \(column 'labels'\): repeated label id: found '2'", Y=wide)
     refused("not a CSR matrix: found b'csc'", X=X.tocsc())
     refused("number of rows: found 4, expected 5", Y=twice[:4])
     whole = pair["features"].read_bytes()
@@ -293,6 +295,15 @@ def test_bad_npz_input_is_named(tmp_path: Path, ingested: Run) -> None:
         pair["features"].write_bytes(whole[:size])
         with pytest.raises(InputError, match=r"X\.npz: truncated or damaged file"):
             ingested(reader={"kind": "npz"}, train=[pair])
+    with zipfile.ZipFile(pair["features"], "w", zipfile.ZIP_STORED) as archive, io.BytesIO(whole) as old:
+        for name in ("indptr.npy", "indices.npy", "data.npy", "format.npy", "shape.npy"):
+            archive.writestr(name, zipfile.ZipFile(old).read(name))
+    flipped = bytearray(pair["features"].read_bytes())
+    flipped[flipped.find(X.data.tobytes())] ^= 1
+    pair["features"].write_bytes(flipped)
+    sp.save_npz(pair["labels"], Y)
+    with pytest.raises(InputError, match=r"X\.npz: truncated or damaged file: found Bad CRC-32 for file 'data"):
+        ingested(reader={"kind": "npz"}, train=[pair])
     pair["features"].unlink()
     with pytest.raises(InputError, match=r"X\.npz: missing file"):
         ingested(reader={"kind": "npz"}, train=[pair])
@@ -340,6 +351,6 @@ def test_real_bibtex_has_its_published_sizes(real_data: Callable[[str], Path], i
     with (folder / "test.txt").open("rb") as file:
         file.readline()
         X, labels = load_svmlight_file(file, n_features=1836, dtype=np.float32, multilabel=True, zero_based=True)
-    assert_equal(dataset.X("test"), sp.csr_array(X))
+    assert_equal(dataset.sparse("test"), sp.csr_array(X))
     Y = dataset.Y("test")
     assert [tuple(map(float, Y.indices[a:b])) for a, b in zip(Y.indptr[:-1], Y.indptr[1:], strict=True)] == labels

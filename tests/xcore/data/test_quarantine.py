@@ -31,17 +31,18 @@ def test_bad_rows_are_set_aside_with_their_reason_and_the_rest_is_kept(
 ) -> None:
     path = spoiled(tmp_path / "t.txt")
     dataset, counts = ingested(
-        reader={"kind": "xmc"}, train=[path], on_bad_row="quarantine", max_bad_share=0.5, block_bytes=block_bytes
-    )
+        reader={"kind": "xmc"}, train=[path], on_bad_row="quarantine", max_bad_share=0.5, block_bytes=block_bytes,
+        repeated_labels="fail",
+    )  # fmt: skip
     assert dataset.row_ids("train").to_pylist() == ["0", "3", "5", "7"]
-    assert dataset.X("train").data.tolist() == [2, 5, 7, 9]
+    assert dataset.sparse("train").data.tolist() == [2, 5, 7, 9]
     table = dataset.quarantine()
     assert table is not None
     rows = table.to_pylist()
     assert [(row["line"], row["column"], row["problem"]) for row in rows] == [
         (3, "3", "feature id out of range"),
         (4, "5", "NaN value"),
-        (6, "3", "repeated label id"),
+        (6, "labels", "repeated label id"),
         (8, None, "row with no features"),
     ]
     assert rows[0] | {"file": Path(rows[0]["file"]).name} == {
@@ -59,7 +60,7 @@ def test_bad_rows_are_set_aside_with_their_reason_and_the_rest_is_kept(
 
 def test_quarantine_fails_above_the_share_and_leaves_nothing(tmp_path: Path) -> None:
     train = [spoiled(tmp_path / "t.txt")]
-    options = {"on_bad_row": "quarantine", "max_bad_share": 0.49}
+    options = {"on_bad_row": "quarantine", "max_bad_share": 0.49, "repeated_labels": "fail"}
     source = Source.model_validate({"reader": {"kind": "xmc"}, "train": train} | options)
     target = tmp_path / "dataset"
     target.mkdir()

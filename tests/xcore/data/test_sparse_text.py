@@ -105,7 +105,6 @@ def test_comments_and_blank_lines_are_rows_only_in_formats_without_them() -> Non
         ("1.5 0:1", 1, "not a label id", "'1.5'"),
         ("1,9 0:1", 3, "label id out of range", "'9'"),
         ("1,99999999999999999999 0:1", 3, "label id out of range", "'99999999999999999999'"),
-        ("1,2,01 0:1", 5, "repeated label id", "'01'"),
         ("1 a:1", 3, "not a feature id", "'a:1'"),
         ("1 qid:3 0:1", 3, "not a feature id", "'qid:3'"),
         ("1 -1:1", 3, "negative feature id", "'-1:1'"),

@@ -5,13 +5,17 @@ import pytest
 import scipy.sparse as sp
 
 from xcore.components import Report
-from xcore.grouping.groupers import ClusterGroups, Grouper, Groups, Merge, RandomGroups
+from xcore.grouping.base import Grouper
+from xcore.grouping.groups import Groups, Merge
+from xcore.grouping.random import RandomGroups
+from xcore.grouping.tree import ClusterGroups
 from xcore.imputation import disaggregate
 from xcore.imputation.auto import Auto
-from xcore.imputation.base import Imputed, Imputer, quality_against_truth
+from xcore.imputation.base import Imputer, quality_against_truth
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
 from xcore.imputation.heldout import HeldOutGroups
+from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, csr
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xcore.grouping.groupers import Groups, Merge, RandomGroups
+from xcore.grouping.groups import Groups, Merge
+from xcore.grouping.random import RandomGroups
 from xcore.imputation.base import quality_against_truth
 from xcore.imputation.eagle import Eagle
 from xcore.numeric.matrices import CSR, csr

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xcore.grouping.groupers import Groups
-from xcore.imputation.base import Imputed, Pairs, quality_against_truth, rows_and_labels
+from xcore.grouping.groups import Groups
+from xcore.imputation.base import Pairs, quality_against_truth, rows_and_labels
 from xcore.imputation.baseline import Baseline
+from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, csr
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xcore.grouping.groupers import Groups
+from xcore.grouping.groups import Groups
 from xcore.imputation import regression
 from xcore.imputation.base import Pairs
 from xcore.imputation.candidates import Candidates, State

@@ -4,7 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from xcore.grouping.groupers import Groups, RandomGroups
+from xcore.grouping.groups import Groups
+from xcore.grouping.random import RandomGroups
 from xcore.imputation.heldout import Judge
 from xcore.imputation.ridge import LeftOut, RidgeSystem, left_out, ridge_system, sketch_rows
 from xcore.numeric import cholesky

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xcore.errors import ConfigError
+from xcore.errors import ArtifactDamaged, ConfigError
 from xcore.models.negative_sampling import FittedNegativeSampling, NegativeSampling, model
 from xcore.models.negative_sampling.linear_scorer import Scorer, evaluate
 from xcore.models.negative_sampling.losses import augment_and_reduce, one_vs_each, separable
@@ -28,7 +28,8 @@ from xcore.models.negative_sampling.updates import (
     step_given,
     step_separable,
 )
-from xcore.numeric.matrices import CSR, NO_LABEL, binary_csr, csr, open_arrays, write_arrays
+from xcore.numeric.matrices import CSR, NO_LABEL, binary_csr, csr
+from xcore.sampling.sampler import FittedUniform
 from xcore.training import checkpoints
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData
@@ -392,12 +393,16 @@ def test_options_that_do_not_fit_together_are_refused(monkeypatch: pytest.Monkey
         options("softmax").fit(data, FitContext(rng=np.random.default_rng(0)))
 
 
-def test_arrays_are_written_as_safetensors(tmp_path: Path) -> None:
-    from safetensors.numpy import load_file
+def test_a_training_that_diverged_is_not_saved(tmp_path: Path) -> None:
+    scorer = Scorer(np.full((2, 3), np.nan, np.float32), np.zeros(2, np.float32), None)
+    diverged = FittedNegativeSampling(3, 2, np.arange(2, dtype=np.int32), scorer, None, None)
+    with pytest.raises(ConfigError, match=r"has diverged.*Lower learning_rate"):
+        diverged.save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
-    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros(0), "c": np.array([True, False])}
-    write_arrays(tmp_path / "x.safetensors", arrays)
-    for read in (load_file(tmp_path / "x.safetensors"), open_arrays(tmp_path / "x.safetensors")):
-        assert set(read) == set(arrays)
-        assert all(np.array_equal(read[name], arrays[name]) for name in arrays)
-        assert all(read[name].dtype == arrays[name].dtype for name in arrays)
+
+def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    scorer = Scorer(np.zeros((2, 3), np.float32), np.zeros(2, np.float32), FittedUniform(3))
+    FittedNegativeSampling(3, 2, np.arange(2, dtype=np.int32), scorer, None, None).save(tmp_path)
+    with pytest.raises(ArtifactDamaged, match="do not fit together: the noise knows 3 labels, the weights 2"):
+        NegativeSampling.load(tmp_path)

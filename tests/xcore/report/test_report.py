@@ -381,7 +381,7 @@ def test_imputed_labels_are_judged_against_the_truth_where_it_is_known(bench: Wo
 
 def test_without_the_truth_the_page_says_so_and_shows_the_trials_on_held_out_groups(bench: Workbench) -> None:
     reader = {"kind": "jsonl", "id": "id", "text": "text", "group": "id"}
-    dataset = bench.dataset(reader=reader)
+    dataset = bench.dataset(reader=reader, row_labels="group")
     assert dataset.Y("train").nnz == 0
     imputers = [{"kind": "baseline"}, {"kind": "eagle", "step": 0.1, "note": HOSTILE}]
     trials = [{"imputer": each, "group_agreement": 0.5 + 0.1 * i} for i, each in enumerate(imputers)]

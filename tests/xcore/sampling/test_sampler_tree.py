@@ -12,7 +12,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xcore.errors import ConfigError
+from xcore.errors import ArtifactDamaged, ConfigError
 from xcore.numeric.draws import keys_of
 from xcore.numeric.matrices import NO_LABEL
 from xcore.sampling.ascent import _exp_minus, ascent_from, climb, objective
@@ -25,7 +25,7 @@ from xcore.sampling.sampler import (
     Uniform,
     load_sampler,
 )
-from xcore.sampling.tree_fit import ENOUGH, MAX_ROUNDS, SAMPLE, _label_sums, _move, _ranked, fit_node
+from xcore.sampling.tree_fit import CERTAIN, ENOUGH, MAX_ROUNDS, SAMPLE, _label_sums, _move, _ranked, fit_node
 
 K = 4
 
@@ -301,3 +301,14 @@ def test_a_saved_sampler_draws_the_same(sampler: FittedSampler, tmp_path: Path) 
 def test_a_sampler_without_labels_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least one label, got 0"):
         Tree().fit(np.zeros((0, K), np.float32), np.zeros(0, np.int32), 0)
+
+
+def test_a_file_whose_walks_may_end_at_a_leaf_without_a_label_is_refused(tmp_path: Path) -> None:
+    tree = some_tree(5)
+    one_sided = 1 + np.flatnonzero(tree.nodes.biases[1:] == CERTAIN)
+    for name, value in (("biases", 1.0), ("biases", -CERTAIN), ("weights", 0.1)):
+        nodes = tree.nodes._replace(weights=tree.nodes.weights.copy(), biases=tree.nodes.biases.copy())
+        getattr(nodes, name)[one_sided[0]] = value
+        FittedTree(nodes).save(tmp_path)
+        with pytest.raises(ArtifactDamaged, match=f"sampler.safetensors: array '{name}'.*labels are on one side only"):
+            load_sampler(tmp_path)

@@ -3,7 +3,8 @@ import math
 import pytest
 
 from xcore.components import label_of
-from xcore.grouping.groupers import MixedGroups, RandomGroups
+from xcore.grouping.random import RandomGroups
+from xcore.grouping.tree import MixedGroups
 from xcore.imputation.eagle import Eagle
 from xcore.models.negative_sampling import NegativeSampling
 from xcore.studies.design import Cell, Level, StudyDesign

@@ -13,10 +13,11 @@ from pydantic import Field
 from xcore.components import Component
 from xcore.errors import ConfigError, InputError, Place
 
-Form: TypeAlias = Literal["sparse", "text", "vector"]
+Form: TypeAlias = Literal["sparse", "text", "vector", "image"]
 Split: TypeAlias = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 INT32_MAX = 2**31 - 1
+MOST_LABELS = 1 << 26  # without a header nothing else stops a stray number from making a label table of gigabytes
 
 LABEL_IDS = pa.list_(pa.int32())
 LABEL_NAMES = pa.list_(pa.string())
@@ -25,8 +26,8 @@ LABEL_NAMES = pa.list_(pa.string())
 class FilePair(Component):
     """One part of a dataset that keeps its features and its labels in two files with the same rows."""
 
-    features: Path = Field(description="File of the feature matrix, one row a row.")
-    labels: Path = Field(description="File of the label matrix, the same rows in the same order.")
+    features: Path = Field(description="File of the features: a matrix, or images.")
+    labels: Path = Field(description="File of the labels, for the same rows in the same order.")
 
 
 Part: TypeAlias = Path | FilePair
@@ -34,10 +35,33 @@ Part: TypeAlias = Path | FilePair
 
 @dataclass(frozen=True)
 class Shape:
-    """What the files say about the whole dataset before it is read; None where they do not say."""
+    """What the files say about the whole dataset before it is read; None where they do not say.
+
+    `image` is the height, width and number of channels of each image.
+    """
 
     n_features: int | None = None
     n_labels: int | None = None
+    image: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which columns besides the features are read.
+
+    Attributes
+    ----------
+    labels : bool
+        False: rows need no labels of their own, so a format with named columns may lack the column.
+    groups : 'needed', 'optional' or 'no'
+        Whether a format with named columns must have the column of groups, may have it, or is not asked for it.
+    """
+
+    labels: bool = True
+    groups: Literal["needed", "optional", "no"] = "needed"
+
+
+EVERYTHING = Wanted()
 
 
 @dataclass(frozen=True)
@@ -50,15 +74,19 @@ class Block:
         Where the rows are from, as messages name it.
     rows : pa.RecordBatch
         ``line: int64`` (from 1), ``labels: list<int32>`` (label numbers) or ``list<string>`` (label ids), and the
-        features: ``indices: list<int32>`` (ascending, unique) with ``values: list<float32>``, ``text: string`` or
-        ``vector: fixed_size_list<float32>``; where the format has them ``id: string`` and ``group: string``.
+        features: ``indices: list<int32>`` (ascending, unique) with ``values: list<float32>``, ``text: string``,
+        ``vector: fixed_size_list<float32>`` or ``image: fixed_size_binary`` (bytes by row, column, channel); where
+        the format has them ``id: string`` and ``group: string``. A label may stand twice in a list.
     bad : dict
         Position in `rows` -> what is wrong with that row; the row is there, so that positions count all rows read.
+    labels_file : str or None
+        Where the labels are from, if they have a file of their own with the same rows on the same lines.
     """
 
     file: str
     rows: pa.RecordBatch
     bad: dict[int, InputError] = field(default_factory=dict)
+    labels_file: str | None = None
 
 
 class Reader(Component):
@@ -93,15 +121,8 @@ class Reader(Component):
         """What the headers of all parts say, or an error where they contradict each other."""
         return Shape()
 
-    def blocks(
-        self, part: Part, shape: Shape, block_bytes: int, with_labels: bool = True, with_groups: bool = True
-    ) -> Iterator[Block]:
-        """All rows of one part in order, in blocks of about `block_bytes` of input.
-
-        ``with_labels=False`` says that the rows need no labels of their own (their groups have them), and
-        ``with_groups=False`` that they need no group (they are not to train on), so that a format with named columns
-        may come without those columns.
-        """
+    def blocks(self, part: Part, shape: Shape, block_bytes: int, wanted: Wanted = EVERYTHING) -> Iterator[Block]:
+        """All rows of one part in order, in blocks of about `block_bytes` of input."""
         raise TypeError(f"{type(self).__name__} has no blocks")
 
     def column_name(self, role: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -24,15 +24,12 @@ class CsvReader(TableReader):
     delimiter: str = Field(",", min_length=1, max_length=1, description="Between cells; a tab for TSV.")
     vector_delimiter: str | None = Field(None, min_length=1, description="Between numbers of a vector; none: blanks.")
 
-    def raw_rows(self, path: Path, columns: Mapping[str, str], block_bytes: int) -> Iterator[RawRows]:
-        rows = CellColumns(str(path), columns, self.label_delimiter, self.vector_delimiter)
-        for line, cells in csv_records(path, self.delimiter, list(columns.values()), block_bytes):
-            if cells is None:
-                yield rows.take()
-            elif isinstance(cells, InputError):
-                rows.add_bad(line, cells)
-            else:
-                rows.add(line, cells)
+    def raw_rows(
+        self, path: Path, columns: Mapping[str, str], block_bytes: int, optional: Collection[str] = ()
+    ) -> Iterator[RawRows]:
+        rows = CellColumns(str(path), columns, self.label_delimiter, self.vector_delimiter, optional)
+        needed = [name for role, name in columns.items() if role not in optional]
+        yield from rows.blocks(csv_records(path, self.delimiter, needed, block_bytes))
 
 
 def csv_records(

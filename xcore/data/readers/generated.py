@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from xcore.data.readers.base import INT32_MAX, Block, Form, Part, Reader, Shape, Split
+from xcore.data.readers.base import EVERYTHING, INT32_MAX, Block, Form, Part, Reader, Shape, Split, Wanted
 from xcore.data.readers.sparse_rows import features_block, list_array, with_labels
 from xcore.errors import ConfigError
 from xcore.numeric.matrices import Float32, Float64, Int32, Int64
@@ -60,9 +60,7 @@ class GeneratedReader(Reader):
     def shape(self, parts: Sequence[Part]) -> Shape:
         return Shape(self.n_features, self.n_labels)
 
-    def blocks(
-        self, part: Part, shape: Shape, block_bytes: int, with_labels: bool = True, with_groups: bool = True
-    ) -> Iterator[Block]:
+    def blocks(self, part: Part, shape: Shape, block_bytes: int, wanted: Wanted = EVERYTHING) -> Iterator[Block]:
         split = str(part)
         rows = self.n_train if split == "train" else self.n_test
         world = _World(self)

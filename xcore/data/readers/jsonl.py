@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,15 +18,11 @@ class JsonlReader(TableReader):
 
     kind: Literal["jsonl"] = "jsonl"
 
-    def raw_rows(self, path: Path, columns: Mapping[str, str], block_bytes: int) -> Iterator[RawRows]:
-        rows = CellColumns(str(path), columns, self.label_delimiter, None)
-        for line, item in json_lines(path, block_bytes):
-            if item is None:
-                yield rows.take()
-            elif isinstance(item, InputError):
-                rows.add_bad(line, item)
-            else:
-                rows.add(line, item)
+    def raw_rows(
+        self, path: Path, columns: Mapping[str, str], block_bytes: int, optional: Collection[str] = ()
+    ) -> Iterator[RawRows]:
+        rows = CellColumns(str(path), columns, self.label_delimiter, None, optional)
+        yield from rows.blocks(json_lines(path, block_bytes))
 
 
 def json_lines(path: Path, block_bytes: int) -> Iterator[tuple[int, dict[str, Any] | InputError | None]]:

@@ -8,13 +8,11 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from xcore.data.readers.base import INT32_MAX, Block, Form, Part, Reader, Shape
+from xcore.data.readers.base import EVERYTHING, INT32_MAX, MOST_LABELS, Block, Form, Part, Reader, Shape, Wanted
 from xcore.data.readers.sparse_errors import Grammar
 from xcore.data.readers.sparse_rows import block_of_lines
 from xcore.data.readers.streams import line_blocks
 from xcore.data.readers.xmc import parsed
-
-MOST_LABELS = 1 << 26  # without a header nothing else stops a stray number from making a label table of gigabytes
 
 
 class LibsvmReader(Reader):
@@ -44,9 +42,7 @@ class LibsvmReader(Reader):
     def index_shift(self, lowest: int) -> int:
         return 1 if self.first_index == "auto" and lowest >= 1 else 0
 
-    def blocks(
-        self, part: Part, shape: Shape, block_bytes: int, with_labels: bool = True, with_groups: bool = True
-    ) -> Iterator[Block]:
+    def blocks(self, part: Part, shape: Shape, block_bytes: int, wanted: Wanted = EVERYTHING) -> Iterator[Block]:
         path = Path(str(part))
         first = 0 if self.first_index == "auto" else self.first_index
         grammar = Grammar(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, ClassVar, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from xcore.data.readers.base import INT32_MAX, Block, FilePair, Form, Part, Reader, Shape, agreed
-from xcore.data.readers.sparse_rows import features_block, list_array, sort_lists, with_labels, without_zeros
+from xcore.data.readers.base import INT32_MAX, Block, FilePair, Shape, agreed
+from xcore.data.readers.pairs import PairReader, merged
+from xcore.data.readers.sparse_rows import features_block, list_array, sort_lists, without_zeros
 from xcore.data.readers.streams import missing_file
-from xcore.data.readers.xmc_split import pairs_of
-from xcore.errors import ConfigError, InputError, Place
+from xcore.errors import InputError, Place
 from xcore.numeric.matrices import Float32, Int32, Int64
 
 Member: TypeAlias = tuple[IO[bytes], np.dtype[Any], int]  # of a .npy: stream at the first entry, dtype, entries
@@ -24,32 +24,17 @@ Member: TypeAlias = tuple[IO[bytes], np.dtype[Any], int]  # of a .npy: stream at
 BYTES_AN_ENTRY = 8
 
 
-class NpzReader(Reader):
-    """CSR ``.npz`` pairs (`scipy.sparse.save_npz`): a feature matrix and a label matrix a part, as PECOS uses them."""
+class NpzReader(PairReader):
+    """CSR ``.npz`` pairs (`scipy.sparse.save_npz`): a feature matrix and a label matrix, as PECOS uses them."""
 
-    pairs: ClassVar[bool] = True
-    integer_labels: ClassVar[bool] = True
     kind: Literal["npz"] = "npz"
 
-    @property
-    def form(self) -> Form:
-        return "sparse"
+    def sizes(self, pair: FilePair) -> tuple[tuple[int, int], tuple[int, int]]:
+        with opened(pair.features, "features") as X, opened(pair.labels, "labels") as Y:
+            return (X.n_rows, X.n_columns), (Y.n_rows, Y.n_columns)
 
-    def shape(self, parts: Sequence[Part]) -> Shape:
-        features, labels = [], []
-        for pair in pairs_of(parts):
-            with opened(pair.features, "features") as X, opened(pair.labels, "labels") as Y:
-                agreed("rows", [(X.file, X.n_rows), (Y.file, Y.n_rows)])
-                features.append((X.file, X.n_columns))
-                labels.append((Y.file, Y.n_columns))
-        return Shape(n_features=agreed("features", features), n_labels=agreed("labels", labels))
-
-    def blocks(
-        self, part: Part, shape: Shape, block_bytes: int, with_labels: bool = True, with_groups: bool = True
-    ) -> Iterator[Block]:
-        if not isinstance(part, FilePair):
-            raise ConfigError(f"expected a pair of files, got {part!r}")
-        with opened(part.features, "features") as X, opened(part.labels, "labels") as Y:
+    def pair_blocks(self, pair: FilePair, block_bytes: int) -> Iterator[Block]:
+        with opened(pair.features, "features") as X, opened(pair.labels, "labels") as Y:
             for stop in X.cuts(block_bytes):
                 yield _pair_block(X, Y, stop)
             X.finish()
@@ -80,10 +65,8 @@ def _feature_block(matrix: MatrixStream, stop: int) -> Block:
 
 def _pair_block(X: MatrixStream, Y: MatrixStream, stop: int) -> Block:
     """The rows up to `stop` of both files."""
-    block = _feature_block(X, stop)
     label_offsets, labels, weights, bad = Y.rows(stop)
-    block.bad.update({row: error for row, error in bad.items() if row not in block.bad})
-    return with_labels(block, list_array(*without_zeros(label_offsets, labels, weights)))
+    return merged(_feature_block(X, stop), list_array(*without_zeros(label_offsets, labels, weights)), bad, Y.file)
 
 
 class MatrixStream:
@@ -124,16 +107,19 @@ class MatrixStream:
         self._judge(first, offsets, values, np.isnan(floats), bad, "NaN value", "a finite number")
         self._judge(first, offsets, values, np.isinf(floats), bad, "infinite value", "a number that fits a float32")
         ids = np.clip(indices, 0, INT32_MAX).astype(np.int32)
-        for row in sort_lists(offsets, ids, floats).tolist():
+        repeated = sort_lists(offsets, ids, floats)
+        for row in [] if self.field == "labels" else repeated.tolist():  # ingestion judges labels that stand twice
             twice = ids[offsets[row] : offsets[row + 1]]
             found = str(int(twice[1:][twice[1:] == twice[:-1]][0]))
-            bad.setdefault(row, self._error(first + row, f"repeated {self._noun} id", found, "each once a row"))
+            bad.setdefault(row, self._error(first + row, "repeated feature id", found, "each once per row"))
         return offsets, ids, floats, bad
 
     def finish(self) -> None:
         """Read to the end of each member, where the archive checks its sum."""
         for stream, _, _ in self._members.values():
-            if stream.read(1):
+            with blamed(self.file):
+                rest = stream.read(1)
+            if rest:
                 raise self._damaged("bytes after the last entry", "one CSR matrix")
 
     @property
@@ -155,7 +141,8 @@ class MatrixStream:
 
     def _read(self, name: str, count: int) -> npt.NDArray[Any]:
         stream, dtype, _ = self._members[name]
-        content = stream.read(count * dtype.itemsize)
+        with blamed(self.file):
+            content = stream.read(count * dtype.itemsize)
         if len(content) < count * dtype.itemsize:
             raise self._damaged(f"the end of {name} after {len(content)} bytes", f"{count * dtype.itemsize} bytes")
         return np.frombuffer(content, dtype).copy()
@@ -166,21 +153,28 @@ class MatrixStream:
 
 @contextmanager
 def opened(path: Path, field: str) -> Iterator[MatrixStream]:
-    """Open one CSR ``.npz``; any damage that shows while it is open is an `InputError`."""
-    try:
-        with ExitStack() as stack:
+    """Open one CSR ``.npz``; damage that shows now or while it is read is an `InputError`."""
+    with ExitStack() as stack:
+        with blamed(str(path)):
             archive = stack.enter_context(zipfile.ZipFile(path))
             form, shape = _whole(archive, path, "format"), _whole(archive, path, "shape")
             if form.item() not in (b"csr", "csr"):
                 raise InputError(Place(str(path)), "not a CSR matrix", repr(form.item()), "'csr'", "Save x.tocsr().")
             members = {name: _member(stack, archive, path, name) for name in ("indptr", "indices", "data")}
-            yield MatrixStream(str(path), field, members, (int(shape[0]), int(shape[1])))
+            matrix = MatrixStream(str(path), field, members, (int(shape[0]), int(shape[1])))
+        yield matrix
+
+
+@contextmanager
+def blamed(file: str) -> Iterator[None]:
+    """Turn what goes wrong inside into an error about `file`; of two open files, only the one that is being read."""
+    try:
+        yield
     except FileNotFoundError:
-        raise missing_file(path) from None
+        raise missing_file(Path(file)) from None
     except (zipfile.BadZipFile, EOFError, ValueError, zlib.error) as error:
-        raise InputError(
-            Place(str(path)), "truncated or damaged file", str(error), "a file that scipy.sparse.save_npz wrote"
-        ) from None
+        expected = "a file that scipy.sparse.save_npz wrote"
+        raise InputError(Place(file), "truncated or damaged file", str(error), expected) from None
 
 
 def _member(stack: ExitStack, archive: zipfile.ZipFile, path: Path, name: str) -> Member:

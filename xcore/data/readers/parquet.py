@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +23,11 @@ class ParquetReader(TableReader):
 
     kind: Literal["parquet"] = "parquet"
 
-    def raw_rows(self, path: Path, columns: Mapping[str, str], block_bytes: int) -> Iterator[RawRows]:
+    def raw_rows(
+        self, path: Path, columns: Mapping[str, str], block_bytes: int, optional: Collection[str] = ()
+    ) -> Iterator[RawRows]:
+        there = column_names(path) if optional else []
+        columns = {role: name for role, name in columns.items() if role not in optional or name in there}
         first_row = 1
         for batch in table_batches(path, list(columns.values()), max(1, block_bytes // BYTES_A_ROW)):
             lines = np.arange(first_row, first_row + batch.num_rows, dtype=np.int64)
@@ -46,6 +50,14 @@ class ParquetReader(TableReader):
                 raise InputError(place, error.problem, error.found, error.expected, error.fix) from None
             found[role] = _decodable(found[role], file, name, lines, bad)
         return RawRows(lines, found, bad)
+
+
+def column_names(path: Path) -> list[str]:
+    """The columns of a Parquet file; none where it cannot be opened, for reading it will say what is wrong."""
+    try:
+        return list(pq.read_schema(path).names)
+    except (OSError, pa.ArrowInvalid):
+        return []
 
 
 def table_batches(path: Path, names: list[str], rows: int) -> Iterator[pa.RecordBatch]:

@@ -16,17 +16,16 @@ class Fault(IntEnum):
     NONE = 0
     LABEL = 1
     LABEL_RANGE = 2
-    LABEL_REPEATED = 3
-    FEATURE = 4
-    FEATURE_RANGE = 5
-    FEATURE_REPEATED = 6
-    COLON = 7
-    VALUE = 8
-    NAN = 9
-    INFINITE = 10
+    FEATURE = 3
+    FEATURE_RANGE = 4
+    FEATURE_REPEATED = 5
+    COLON = 6
+    VALUE = 7
+    NAN = 8
+    INFINITE = 9
 
 
-LABEL_FAULTS = (Fault.LABEL, Fault.LABEL_RANGE, Fault.LABEL_REPEATED)
+LABEL_FAULTS = (Fault.LABEL, Fault.LABEL_RANGE)
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,8 @@ class Grammar:
         The ids allowed; labels start at 0.
     noun : str
         What the numbers before the colons are, for messages.
+    repeats : bool
+        Whether an id before a colon may stand twice on a line, as ids of labels may: ingestion judges those.
     """
 
     labels: bool = True
@@ -51,6 +52,7 @@ class Grammar:
     last_feature: int = INT32_MAX
     last_label: int = INT32_MAX
     noun: str = "feature"
+    repeats: bool = False
 
 
 def token_at(text: bytes, start: int) -> bytes:
@@ -69,9 +71,9 @@ def explain(block: LineBlock, file: str, grammar: Grammar, line: int, fault: Fau
     spot : int
         Offset of the offending token in the block; not used for repeated ids, which are found here.
     """
-    if fault in (Fault.LABEL_REPEATED, Fault.FEATURE_REPEATED):
+    if fault == Fault.FEATURE_REPEATED:
         start = _line_start(block.text, line)
-        spot = start + _second_occurrence(block.text[start:].split(b"\n", 1)[0], fault)
+        spot = start + _second_occurrence(block.text[start:].split(b"\n", 1)[0])
     else:
         start = block.text.rfind(b"\n", 0, spot) + 1
     token = token_at(block.text, spot)
@@ -89,15 +91,13 @@ def _line_start(text: bytes, line: int) -> int:
     return start
 
 
-def _second_occurrence(line: bytes, fault: Fault) -> int:
-    """Where in a line the first repeated label or feature id stands for the second time."""
+def _second_occurrence(line: bytes) -> int:
+    """Where in a line the first repeated feature id stands for the second time."""
     seen: set[int] = set()
     tokens, at = line.split(b"#", 1)[0], 0
-    if fault == Fault.LABEL_REPEATED:
-        tokens = tokens.replace(b",", b" ")
     for token in tokens.split():
         at = tokens.index(token, at)
-        if (b":" in token) == (fault == Fault.FEATURE_REPEATED):
+        if b":" in token:
             number = int(token.split(b":", 1)[0])
             if number in seen:
                 return at
@@ -117,10 +117,9 @@ def _message(grammar: Grammar, fault: Fault, token: bytes) -> tuple[str, str, st
     return {
         Fault.LABEL: ("not a label id", "non-negative integers separated by commas", ""),
         Fault.LABEL_RANGE: ("label id out of range", f"an id from 0 to {grammar.last_label}", "See the file's header."),
-        Fault.LABEL_REPEATED: ("repeated label id", "each label once a row", ""),
         Fault.FEATURE: (f"not a {noun} id", f"{noun}:value", ""),
         Fault.FEATURE_RANGE: (f"{noun} id out of range", bounds, "See the header, or the reader's options."),
-        Fault.FEATURE_REPEATED: (f"repeated {noun} id", f"each {noun} once a row", ""),
+        Fault.FEATURE_REPEATED: (f"repeated {noun} id", f"each {noun} once per row", ""),
         Fault.COLON: (f"no value after the {noun} id", f"{noun}:value", "The line may be cut off."),
         Fault.VALUE: ("not a number", "a decimal number", "" if token else "The line may be cut off."),
         Fault.NAN: ("NaN value", "a finite number", "Leave the feature out where its value is not known."),

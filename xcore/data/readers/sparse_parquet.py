@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from xcore.data.readers.base import INT32_MAX, Block, Form, Part, Reader, Shape
+from xcore.data.readers.base import EVERYTHING, INT32_MAX, Block, Form, Part, Reader, Shape, Wanted
 from xcore.data.readers.cells import BadCell, as_strings, as_vectors
 from xcore.data.readers.parquet import BYTES_A_ROW, table_batches
 from xcore.data.readers.sparse_rows import list_array, sort_lists
 from xcore.errors import InputError, Place
-from xcore.numeric.matrices import Int64, list_parts
+from xcore.numeric.matrices import Int64, list_parts, rows_with
 
 Marks = npt.NDArray[np.bool_]
 
@@ -38,9 +38,7 @@ class SparseParquetReader(Reader):
     def column_name(self, role: str) -> str:
         return str(getattr(self, role))
 
-    def blocks(
-        self, part: Part, shape: Shape, block_bytes: int, with_labels: bool = True, with_groups: bool = True
-    ) -> Iterator[Block]:
+    def blocks(self, part: Part, shape: Shape, block_bytes: int, wanted: Wanted = EVERYTHING) -> Iterator[Block]:
         path, first_line = Path(str(part)), 1
         names = [self.indices, self.values] + ([self.id] if self.id is not None else [])
         for batch in table_batches(path, names, max(1, block_bytes // BYTES_A_ROW)):
@@ -101,10 +99,3 @@ class _Judge:
             return convert(batch.column(name))
         except BadCell as error:
             raise InputError(Place(self.file, field=name), error.problem, error.found, error.expected) from None
-
-
-def rows_with(offsets: Int64, marked: Marks) -> Marks:
-    """The rows (lists between `offsets`) in which any value is marked."""
-    before = np.concatenate([[0], np.cumsum(marked)])
-    found: Marks = before[offsets[1:]] > before[offsets[:-1]]
-    return found

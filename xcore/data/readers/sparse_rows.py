@@ -25,7 +25,7 @@ class Lines:
     lines : int64 (n,)
         Line numbers.
     label_offsets, labels : int64 (n + 1,), int32
-        The label list of each line, ascending.
+        The label list of each line, ascending; a label may stand twice.
     offsets, indices, values : int64 (n + 1,), int32, float32
         The features of each line, by ascending id, counted from the grammar's first id.
     bad : dict

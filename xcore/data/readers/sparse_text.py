@@ -26,7 +26,7 @@ SPACE, TAB, RETURN, NEWLINE, COLON, COMMA, HASH = (ord(c) for c in " \t\r\n:,#")
 ZERO, DOT, PLUS, MINUS, SMALL_E, LARGE_E = (ord(c) for c in "0.+-eE")
 
 # Plain ints: compiled code cannot look into an enumeration without paying for it.
-BAD_LABEL, LABEL_RANGE, LABEL_REPEATED = int(Fault.LABEL), int(Fault.LABEL_RANGE), int(Fault.LABEL_REPEATED)
+BAD_LABEL, LABEL_RANGE = int(Fault.LABEL), int(Fault.LABEL_RANGE)
 BAD_FEATURE, FEATURE_RANGE, NO_COLON = int(Fault.FEATURE), int(Fault.FEATURE_RANGE), int(Fault.COLON)
 
 
@@ -239,11 +239,10 @@ def parse_lines(block: LineBlock, file: str, grammar: Grammar) -> Lines:
     faults = out.faults[:rows]
     _settle_doubts(block.text, out.doubts[:n_doubts], values, faults, out.spots)
     if not ascending:
-        for rows_twice, fault in (
-            (sort_lists(offsets, indices, values), Fault.FEATURE_REPEATED),
-            (sort_lists(label_offsets, labels, np.zeros(n_labels, np.int8)), Fault.LABEL_REPEATED),
-        ):
-            faults[rows_twice[faults[rows_twice] == Fault.NONE]] = fault
+        twice = sort_lists(offsets, indices, values)
+        sort_lists(label_offsets, labels, np.zeros(n_labels, np.int8))
+        if not grammar.repeats:
+            faults[twice[faults[twice] == Fault.NONE]] = Fault.FEATURE_REPEATED
     bad = {
         row: explain(block, file, grammar, int(out.lines[row]), Fault(faults[row]), int(out.spots[row]))
         for row in np.flatnonzero(faults).tolist()

@@ -33,16 +33,26 @@ def missing_file(path: Path) -> InputError:
     return InputError(Place(str(path)), "missing file", "no file at this path", "a readable file", "Check the path.")
 
 
+def damaged_file(path: Path, error: Exception, line: int | None = None) -> InputError:
+    """The error for a file that cannot be read to its end."""
+    return InputError(
+        Place(str(path), line),
+        "truncated or damaged file",
+        str(error).splitlines()[0],
+        f"a whole {COMPRESSION.get(path.suffix, 'plain')} file",
+        "Copy or download the file again.",
+    )
+
+
 def line_blocks(path: Path, block_bytes: int) -> Iterator[LineBlock]:
     """Blocks of about `block_bytes` decompressed bytes, each cut after a line end; only the last may lack one.
 
     A line longer than the block makes its block longer. An empty file is an error, and so is a compressed file that
     stops in the middle.
     """
-    compression = COMPRESSION.get(path.suffix)
     tail, line, empty = b"", 1, True
     try:
-        with pa.input_stream(str(path), compression=compression) as stream:
+        with pa.input_stream(str(path), compression=COMPRESSION.get(path.suffix)) as stream:
             while chunk := stream.read(block_bytes):
                 if empty:
                     chunk, empty = chunk.removeprefix(BYTE_ORDER_MARK), False
@@ -56,13 +66,7 @@ def line_blocks(path: Path, block_bytes: int) -> Iterator[LineBlock]:
     except FileNotFoundError:
         raise missing_file(path) from None
     except OSError as error:
-        raise InputError(
-            Place(str(path), line),
-            "truncated or damaged file",
-            str(error).splitlines()[0],
-            f"a whole {compression or 'text'} file",
-            "Copy or download the file again.",
-        ) from None
+        raise damaged_file(path, error, line) from None
     if tail:
         yield LineBlock(tail, line)
     elif empty:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from xcore.data.readers.base import LABEL_NAMES, Block, Form, Part, Reader, Shape
+from xcore.data.readers.base import EVERYTHING, LABEL_NAMES, Block, Form, Part, Reader, Shape, Wanted
 from xcore.data.readers.cells import BadCell, group_of, id_of, labels_of, rebuilt, text_of, vector_of
 from xcore.errors import InputError, Place
 from xcore.numeric.matrices import Int64, list_parts
@@ -44,7 +44,9 @@ class TableReader(Reader):
     labels: str = Field("labels", description="Column of the labels.")
     id: str | None = Field(None, title="Row id", description="Column of the row's id; none: rows are numbered from 0.")
     group: str | None = Field(
-        None, description="Column of the group that a train row belongs to, if labels have groups."
+        None,
+        description="Column of the group that a row belongs to. Train rows then learn from the labels of their groups; "
+        "dev and test files may have the column or not.",
     )
     label_delimiter: str | None = Field(
         None, min_length=1, description="What stands between two labels where they are one text; none: they are lists."
@@ -64,8 +66,10 @@ class TableReader(Reader):
     def groups_rows(self) -> bool:
         return self.group is not None
 
-    def raw_rows(self, path: Path, columns: Mapping[str, str], block_bytes: int) -> Iterator[RawRows]:
-        """The columns (role -> name) of a file, block by block."""
+    def raw_rows(
+        self, path: Path, columns: Mapping[str, str], block_bytes: int, optional: Collection[str] = ()
+    ) -> Iterator[RawRows]:
+        """The columns (role -> name) of a file, block by block; a file may lack those whose role is in `optional`."""
         raise TypeError(f"{type(self).__name__} has no raw_rows")
 
     def columns(self) -> dict[str, str]:
@@ -86,18 +90,20 @@ class TableReader(Reader):
                     return Shape(n_features=lengths[0].as_py())
         raise InputError(Place(str(parts[0]), field=self.vector), "no vectors", "only nulls", "lists of numbers")
 
-    def blocks(
-        self, part: Part, shape: Shape, block_bytes: int, with_labels: bool = True, with_groups: bool = True
-    ) -> Iterator[Block]:
+    def blocks(self, part: Part, shape: Shape, block_bytes: int, wanted: Wanted = EVERYTHING) -> Iterator[Block]:
         path, unread = Path(str(part)), set()
-        if not with_labels:
+        if not wanted.labels:
             unread.add("labels")
-        if not with_groups:
+        if wanted.groups == "no":
             unread.add("group")
         columns = {role: name for role, name in self.columns().items() if role not in unread}
-        for raw in self.raw_rows(path, columns, block_bytes):
+        optional = {"group"} if wanted.groups == "optional" else set()
+        for raw in self.raw_rows(path, columns, block_bytes, optional):
             if len(raw.lines):
-                yield self._checked(str(path), raw, shape)
+                block = self._checked(str(path), raw, shape)
+                # Files of one split may differ in whether they have an optional column; their blocks must not.
+                lacking = [role for role in columns.keys() & optional if role not in raw.columns]
+                yield block if not lacking else _with_nulls(block, lacking)
 
     def _checked(self, file: str, raw: RawRows, shape: Shape) -> Block:
         """The rows as a block, with what is wrong with their cells."""
@@ -125,6 +131,13 @@ class TableReader(Reader):
         if "labels" in columns:
             columns["labels"] = pc.fill_null(columns["labels"], pa.scalar([], LABEL_NAMES))
         return Block(file, pa.record_batch({"line": raw.lines} | columns), bad)
+
+
+def _with_nulls(block: Block, roles: list[str]) -> Block:
+    rows = block.rows
+    for role in roles:
+        rows = rows.append_column(role, pa.nulls(rows.num_rows, CELL_TYPES[role]))
+    return Block(block.file, rows, block.bad)
 
 
 def _vectors(column: pa.ListArray, width: int, judge: Any) -> pa.FixedSizeListArray:
@@ -160,12 +173,20 @@ def _rows_of(offsets: Int64, marked: npt.NDArray[np.bool_]) -> Int64:
 
 
 class CellColumns:
-    """Columns built row by row from Python cells, for formats that a general parser reads."""
+    """Columns built row by row from Python cells, for formats that a general parser reads.
+
+    A cell that a row lacks is an error, but for roles in `optional`, where it is null.
+    """
 
     def __init__(
-        self, file: str, columns: Mapping[str, str], label_delimiter: str | None, vector_delimiter: str | None
+        self,
+        file: str,
+        columns: Mapping[str, str],
+        label_delimiter: str | None,
+        vector_delimiter: str | None,
+        optional: Collection[str] = (),
     ):
-        self._file, self._names = file, columns
+        self._file, self._names, self._optional = file, columns, optional
         self._convert = {
             "text": text_of,
             "vector": lambda cell: vector_of(cell, vector_delimiter),
@@ -187,9 +208,9 @@ class CellColumns:
         """One row, its cells by column name."""
         for role, name in self._names.items():
             try:
-                if name not in cells:
+                if name not in cells and role not in self._optional:
                     raise BadCell("missing cell", "nothing", f"a value for '{name}'")
-                value = self._convert[role](cells[name])
+                value = self._convert[role](cells[name]) if name in cells else None
             except BadCell as error:
                 place = Place(self._file, line, field=name)
                 self._bad.setdefault(
@@ -206,7 +227,17 @@ class CellColumns:
         for cells in self._cells.values():
             cells.append(None)
 
-    def take(self) -> RawRows:
+    def blocks(self, records: Iterable[tuple[int, Mapping[str, Any] | InputError | None]]) -> Iterator[RawRows]:
+        """The rows of records (line, and cells or what is wrong with them); None stands at the end of each block."""
+        for line, cells in records:
+            if cells is None:
+                yield self._take()
+            elif isinstance(cells, InputError):
+                self.add_bad(line, cells)
+            else:
+                self.add(line, cells)
+
+    def _take(self) -> RawRows:
         """The rows added since the last call."""
         columns = {role: pa.array(cells, CELL_TYPES[role]) for role, cells in self._cells.items()}
         rows = RawRows(np.array(self._lines, np.int64), columns, self._bad)

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from xcore.data.readers.base import INT32_MAX, Block, Form, Part, Reader, Shape, agreed
+from xcore.data.readers.base import EVERYTHING, INT32_MAX, Block, Form, Part, Reader, Shape, Wanted, agreed
 from xcore.data.readers.sparse_errors import Grammar
 from xcore.data.readers.sparse_rows import Lines, block_of_lines
 from xcore.data.readers.streams import LineBlock, line_blocks, ordered_map
@@ -111,9 +111,7 @@ class XmcReader(Reader):
             n_labels=agreed("labels", [(file, header[2]) for file, header in headers]),
         )
 
-    def blocks(
-        self, part: Part, shape: Shape, block_bytes: int, with_labels: bool = True, with_groups: bool = True
-    ) -> Iterator[Block]:
+    def blocks(self, part: Part, shape: Shape, block_bytes: int, wanted: Wanted = EVERYTHING) -> Iterator[Block]:
         path = Path(str(part))
         n_rows, n_features, n_labels = read_header(path, "rows features labels")
         grammar = Grammar(last_feature=n_features - 1, last_label=n_labels - 1)

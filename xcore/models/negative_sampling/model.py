@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -12,15 +13,18 @@ from pydantic import Field
 
 from xcore.embedding.family import AnyEmbedding, load_embedding
 from xcore.embedding.pca import FittedPca, Pca
-from xcore.errors import ConfigError
+from xcore.errors import ArtifactDamaged, ConfigError
 from xcore.models.base import Model, rows_for
 from xcore.models.negative_sampling.label_sampler import LabelSampler
 from xcore.models.negative_sampling.linear_scorer import Scorer, evaluate
 from xcore.models.negative_sampling.pairs import Positives, Split
 from xcore.models.negative_sampling.sgd import FirstBiases, Method, Problem, Schedule, train
 from xcore.models.negative_sampling.updates import Parameters
-from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK, open_arrays, write_arrays
+from xcore.numeric.arrays import write_arrays
+from xcore.numeric.checks import ArrayFile, is_finite
+from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK
 from xcore.sampling.sampler import FittedSampler, FittedTree, Frequency, Tree, Uniform, load_sampler
+from xcore.saved import Count, Described, read_json
 from xcore.training.checkpoints import Checkpoints, training_name
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, RowForm, TrainingData
@@ -269,6 +273,8 @@ class FittedNegativeSampling:
 
     def save(self, directory: Path) -> None:
         """Write ``weights.safetensors``, ``model.json``, and two files for each part that there is."""
+        if not (is_finite(self.scorer.weights) and is_finite(self.scorer.biases)):
+            raise ConfigError("the training has diverged: weights are NaN or infinite. Lower learning_rate")
         weights = {"weights": self.scorer.weights, "biases": self.scorer.biases, "labels": self.labels}
         write_arrays(directory / "weights.safetensors", weights)
         parts = {"embedding": self.embedding, "projection": self.projection, "noise": self.scorer.noise}
@@ -282,14 +288,58 @@ class FittedNegativeSampling:
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Map what `save` wrote into memory."""
-        about, arrays = (
-            json.loads((directory / "model.json").read_text()),
-            open_arrays(directory / "weights.safetensors"),
+        about = read_json(directory / "model.json", _About)
+        parts = _load_parts(directory, about.parts)
+        embedding: RowMap | None = parts.get("embedding")
+        with ArrayFile(directory / "weights.safetensors") as file:
+            named = file.take("labels", np.int32, (None,)).within(0, about.n_labels).ascending()
+            labels = named.array
+            if not len(labels):
+                named.refuse("is empty", "at least one label")
+            d = embedding.dimensions if embedding else about.n_features
+            weights = file.take("weights", np.float32, (len(labels), d)).finite().array
+            biases = file.take("biases", np.float32, labels.shape).finite().array
+        scorer, sizes = Scorer(weights, biases, parts.get("noise")), (about.n_features, about.n_labels)
+        model = cls(*sizes, labels, scorer, embedding, parts.get("projection"), about.shortlist)
+        problem = model._misfit()
+        if problem:
+            raise ArtifactDamaged(f"the files in {directory} do not fit together: {problem}; make the model again")
+        return model
+
+    def _misfit(self) -> str | None:
+        """What is wrong between the parts, each of which is sound in itself; None where nothing is."""
+        noise, d = self.scorer.noise, self.scorer.weights.shape[1]
+        if self.shortlist and not isinstance(noise, FittedTree):
+            return f"shortlist is {self.shortlist}, but there is no tree to find it in"
+        if noise is not None and noise.n_labels != len(self.labels):
+            return f"the noise knows {noise.n_labels} labels, the weights {len(self.labels)}"
+        if self.embedding is not None and self.embedding.n_features != self.n_features:
+            return f"the embedding takes {self.embedding.n_features} features, the model {self.n_features}"
+        if self.projection is not None and self.projection.n_features != d:
+            return f"the projection takes {self.projection.n_features} features, the weights {d}"
+        seen = self.projection.dimensions if self.projection else 0
+        if isinstance(noise, FittedTree) and noise.n_features != seen:
+            return f"the tree takes {noise.n_features} features, the projection makes {seen}"
+        return None
+
+
+def _load_parts(directory: Path, wanted: Sequence[str]) -> dict[str, Any]:
+    """The parts that ``model.json`` names, which are those that have files."""
+    openers = {"embedding": load_embedding, "noise": load_sampler, "projection": FittedPca.load}
+    present = {name for name in openers if (directory / f"{name}.json").exists()}
+    if present != set(wanted):
+        raise ArtifactDamaged(
+            f"{directory} holds the parts {sorted(present)}, expected {sorted(wanted)}, as in model.json; "
+            "make the artifact again"
         )
-        parts = about["parts"]
-        noise = load_sampler(directory, "noise") if "noise" in parts else None
-        embedding = load_embedding(directory, "embedding") if "embedding" in parts else None
-        projection = FittedPca.load(directory, "projection") if "projection" in parts else None
-        scorer = Scorer(arrays["weights"], arrays["biases"], noise)
-        sizes = (about["n_features"], about["n_labels"])
-        return cls(*sizes, arrays["labels"], scorer, embedding, projection, about["shortlist"])
+    return {name: openers[name](directory, name) for name in sorted(present)}
+
+
+class _About(Described):
+    """``model.json``."""
+
+    kind: Literal["negative-sampling"]
+    n_features: Count
+    n_labels: Count
+    shortlist: Count
+    parts: list[Literal["embedding", "projection", "noise"]]

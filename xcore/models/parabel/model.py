@@ -16,11 +16,12 @@ from pydantic import Field
 from xcore.components import Report
 from xcore.errors import ConfigError
 from xcore.models.base import Model, rows_for
+from xcore.models.parabel import saved
 from xcore.models.parabel.calibration import fit_curves
 from xcore.models.parabel.forest import Chunks, Solver, train_forest
 from xcore.models.parabel.label_tree import Shape, embed_labels, order_labels
 from xcore.models.parabel.search import best_labels, search_forest
-from xcore.numeric.matrices import CSR, Float32, Int32, Int64, TopK, csr, open_arrays, row_blocks
+from xcore.numeric.matrices import CSR, Float32, Int32, Int64, TopK, csr, row_blocks
 from xcore.numeric.parallel import SparseRows, over_blocks
 from xcore.training.checkpoints import Checkpoints, Pieces, training_name
 from xcore.training.context import FitContext
@@ -247,20 +248,19 @@ class FittedParabel:
 
     def save(self, directory: Path) -> None:
         """Write ``weights.safetensors`` and ``model.json``."""
-        from safetensors.numpy import save_file
-
+        about = saved.About(
+            n_features=self.n_features,
+            n_labels=self.n_labels,
+            arity=self.arity,
+            depth=self.depth,
+            beam=self.beam,
+            sharpness=self.sharpness,
+            normalise=self.normalise,
+        )
         arrays = self.chunks._asdict() | {"orders": self.orders, "slopes": self.slopes, "offsets": self.offsets}
-        save_file(arrays, directory / "weights.safetensors")
-        names = ("n_features", "n_labels", "arity", "depth", "beam", "sharpness", "normalise")
-        numbers = {name: getattr(self, name) for name in names}
-        (directory / "model.json").write_text(json.dumps({"kind": "parabel"} | numbers, indent=2) + "\n")
+        saved.save(directory, about, arrays)
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Map what `save` wrote into memory; nothing is read before it is used."""
-        arrays = open_arrays(directory / "weights.safetensors")
-        numbers = json.loads((directory / "model.json").read_text())
-        del numbers["kind"]
-        numbers["sharpness"] = tuple(numbers["sharpness"])
-        orders, slopes, offsets = (arrays.pop(name) for name in ("orders", "slopes", "offsets"))
-        return cls(orders=orders, chunks=Chunks(**arrays), slopes=slopes, offsets=offsets, **numbers)
+        """Map what `save` wrote into memory; the indices are checked, the weights are not read before their use."""
+        return cls(**saved.load(directory))

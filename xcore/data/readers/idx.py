@@ -1,0 +1,179 @@
+"""Images and their classes as idx files, the format of MNIST: a header with the sizes, then plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field
+
+from xcore.data.readers.base import INT32_MAX, MOST_LABELS, Block, FilePair, Form, Part, Shape, agreed
+from xcore.data.readers.pairs import PairReader, merged, pair_of
+from xcore.data.readers.sparse_rows import list_array
+from xcore.data.readers.streams import COMPRESSION, damaged_file, missing_file
+from xcore.errors import InputError, Place
+from xcore.numeric.matrices import Int64
+
+BYTE = 0x08
+TYPES = {BYTE: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+CLASS_TYPES = (BYTE, 0x0B, 0x0C)
+SWAPPED = "Check that features names the images and labels the classes."
+
+
+class IdxReader(PairReader):
+    """idx files as MNIST has them: images (rows, height, width, and channels if any) and one class number per image."""
+
+    kind: Literal["idx"] = "idx"
+    n_labels: int | None = Field(None, ge=1, le=INT32_MAX, description="Number of classes; none: as many as occur.")
+
+    @property
+    def form(self) -> Form:
+        return "image"
+
+    def shape(self, parts: Sequence[Part]) -> Shape:
+        sizes: list[tuple[str, tuple[int, int, int]]] = []
+        for pair in map(pair_of, parts):
+            with opened(pair.features) as images, opened(pair.labels) as classes:
+                sizes.append((images.file, images.image_shape()))
+                agreed("rows", [(images.file, images.sizes[0]), (classes.file, classes.rows_of_classes())])
+        height, width, channels = (
+            agreed(name, [(file, size[axis]) for file, size in sizes])
+            for axis, name in enumerate(("pixel rows", "pixel columns", "channels"))
+        )
+        return Shape(height * width * channels, self.n_labels, (height, width, channels))
+
+    def pair_blocks(self, pair: FilePair, block_bytes: int) -> Iterator[Block]:
+        with opened(pair.features) as images, opened(pair.labels) as classes:
+            size = int(np.prod(images.image_shape(), dtype=np.int64))
+            n_rows, at_once = classes.rows_of_classes(), max(1, block_bytes // size)
+            for start in range(0, n_rows, at_once):
+                lines = np.arange(start, min(start + at_once, n_rows), dtype=np.int64) + 1
+                pixels = pa.py_buffer(images.read(len(lines) * size))
+                image = pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), len(lines), [None, pixels])
+                block = Block(images.file, pa.record_batch({"line": lines, "image": image}))
+                yield self._with_classes(block, classes, lines)
+            images.finish()
+            classes.finish()
+
+    def _with_classes(self, block: Block, classes: IdxStream, lines: Int64) -> Block:
+        numbers = classes.numbers(len(lines))
+        limit = self.n_labels or MOST_LABELS
+        bad = {
+            row: InputError(
+                Place(classes.file, int(lines[row])),
+                "class out of range",
+                str(numbers[row]),
+                f"a class number from 0 to {limit - 1}",
+            )
+            for row in np.flatnonzero((numbers < 0) | (numbers >= limit)).tolist()
+        }
+        known = np.where((numbers < 0) | (numbers >= limit), 0, numbers).astype(np.int32)
+        return merged(block, list_array(np.arange(len(lines) + 1), known), bad, classes.file)
+
+
+@dataclass
+class IdxStream:
+    """An open idx file after its header; rows are read from first to last.
+
+    Attributes
+    ----------
+    kind : int
+        Code of the numbers' type, see TYPES.
+    sizes : tuple of int
+        Rows, and the sizes of what each row holds.
+    """
+
+    file: str
+    stream: Any
+    kind: int
+    sizes: tuple[int, ...]
+
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels; an error where the file does not hold images of bytes."""
+        if self.kind != BYTE or len(self.sizes) not in (3, 4):
+            raise InputError(
+                Place(self.file),
+                "not images",
+                self.says(),
+                "bytes in 3 dimensions (rows, height, width), or 4 with channels",
+                SWAPPED,
+            )
+        if 0 in self.sizes:
+            raise InputError(Place(self.file), "empty file", self.says(), "at least one image of at least one pixel")
+        height, width, *channels = self.sizes[1:]
+        return height, width, channels[0] if channels else 1
+
+    def rows_of_classes(self) -> int:
+        """How many classes there are; an error where the file does not hold one class number per row."""
+        if self.kind not in CLASS_TYPES or len(self.sizes) != 1:
+            expected = "whole numbers in 1 dimension, one class per image"
+            raise InputError(Place(self.file), "not classes", self.says(), expected, SWAPPED)
+        return self.sizes[0]
+
+    def says(self) -> str:
+        """What the header says, for messages."""
+        return f"{np.dtype(TYPES[self.kind]).name} in {len(self.sizes)} dimensions {self.sizes}"
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, all of them."""
+        content = _bytes(self.file, self.stream, size)
+        if len(content) < size:
+            found = f"the end of the file {size - len(content)} bytes too early"
+            raise InputError(
+                Place(self.file), "truncated file", found, f"{self.says()}, as its header says", "Copy it again."
+            )
+        return content
+
+    def numbers(self, count: int) -> npt.NDArray[np.int64]:
+        """The next numbers of a file of classes."""
+        kind = np.dtype(TYPES[self.kind])
+        return np.frombuffer(self.read(count * kind.itemsize), kind).astype(np.int64)
+
+    def finish(self) -> None:
+        """Read to the end, where a compressed file checks its sum."""
+        if _bytes(self.file, self.stream, 1):
+            expected = f"no more than {self.says()}, as its header says"
+            raise InputError(Place(self.file), "wrong sizes in the header", "bytes after the last row", expected)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IdxStream]:
+    """Open an idx file, plain or compressed, and read its header."""
+    try:
+        opening = pa.input_stream(str(path), compression=COMPRESSION.get(path.suffix))
+    except FileNotFoundError:
+        raise missing_file(path) from None
+    with opening as stream:
+        yield IdxStream(str(path), stream, *_header(path, stream))
+
+
+def _bytes(file: str, stream: Any, size: int) -> bytes:
+    """Up to so many bytes. Two files are open at a time: only here is it known which of them is damaged."""
+    try:
+        content: bytes = stream.read(size)
+    except OSError as error:
+        raise damaged_file(Path(file), error) from None
+    return content
+
+
+def _header(path: Path, stream: Any) -> tuple[int, tuple[int, ...]]:
+    """The type of the numbers, and the sizes."""
+    magic = _bytes(str(path), stream, 4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES or magic[3] == 0:
+        raise InputError(
+            Place(str(path)),
+            "not an idx file",
+            f"the first bytes {magic.hex(' ') or 'missing'}",
+            "two zero bytes, a type (08 for bytes) and the number of dimensions",
+            "A compressed file needs .gz or .zst in its name." if magic[:2] == b"\x1f\x8b" else "",
+        )
+    sizes = _bytes(str(path), stream, 4 * magic[3])
+    if len(sizes) < 4 * magic[3]:
+        raise InputError(Place(str(path)), "truncated file", f"{4 + len(sizes)} bytes", "a header with all sizes")
+    return magic[2], tuple(np.frombuffer(sizes, ">u4").tolist())

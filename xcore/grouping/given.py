@@ -1,0 +1,46 @@
+"""Groups as a user has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from xcore.data.dataset import merge_of
+from xcore.errors import ConfigError
+from xcore.grouping.base import Grouper
+from xcore.grouping.groups import Groups, groups_of_table
+from xcore.numeric.matrices import CSR
+
+
+class GivenGroups(Grouper):
+    """The groups that came with the data; they may overlap, and repeated members count once."""
+
+    kind: Literal["given"] = "given"
+    merge: Literal["auto", "list", "set"] = Field(
+        "auto",
+        description="What the counts of a group's labels mean. auto: what the data says; list: how many members carry "
+        "the label, refused where the data has only sets; set: counts are not used.",
+    )
+
+    def group(self, X: CSR, Y: CSR, rng: np.random.Generator, given: pa.Table | None = None) -> Groups:
+        if given is None:
+            raise ConfigError(
+                "grouper 'given' needs groups in the dataset, got a dataset without any; "
+                "read one with a group column or file, or choose random, clusters or mixed"
+            )
+        stored = merge_of(given)
+        if self.merge == "list" and stored == "set":
+            raise ConfigError(
+                "grouping.merge is list, but the data has only the set of labels of each group, not how many members "
+                "carry them: leave merge out, or ingest labels that tell the counts (row_labels: own, or groups.merge: "
+                "list)"
+            )
+        merge = stored if self.merge == "auto" else self.merge
+        groups = groups_of_table(given, X.shape[0], Y.shape[1], merge or "list")
+        # A table that says nothing and counts nothing above 1 tells sets, not that each label has exactly one carrier.
+        is_set = merge is None and not (groups.labels.data > 1).any()
+        return replace(groups, merge="set") if is_set else groups
