@@ -14,7 +14,7 @@ from tasks import settings
 from tasks.endpoints import keep_imports_ours, lock_embedded_server, use_services
 from xcore.errors import EyrieError
 
-FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "aggregate-study", "sampling-study", "simulate")
+FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "study", "simulate")
 
 
 def run_program() -> NoReturn:

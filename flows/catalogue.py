@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.params import (
-    AggregateStudyParams,
     FlowParams,
     IngestParams,
     PipelineParams,
-    SamplingStudyParams,
     SimulateParams,
     TrainParams,
 )
 from flows.pipeline import ingest, pipeline, plan_ingest, plan_pipeline, plan_train, train
 from flows.retrain import RetrainParams, plan_retrain, retrain
-from flows.sampling_study import plan_sampling_study, sampling_study
 from flows.score import ScoreParams, plan_score, score
-from flows.studies import aggregate_study, plan_aggregate_study, plan_simulate, simulate
+from flows.studies import plan_simulate, plan_study, simulate, study
+from flows.study_params import StudyParams
 from xcore.artifacts import Recipe
 
 
@@ -44,7 +42,6 @@ FLOWS = {
     "pipeline": FlowEntry(PipelineParams, lambda params: plan_pipeline(params).evaluation, pipeline),
     "retrain": FlowEntry(RetrainParams, plan_retrain, retrain, has_effects=True),
     "score": FlowEntry(ScoreParams, plan_score, score, has_effects=True),
-    "aggregate-study": FlowEntry(AggregateStudyParams, plan_aggregate_study, aggregate_study),
-    "sampling-study": FlowEntry(SamplingStudyParams, plan_sampling_study, sampling_study),
+    "study": FlowEntry(StudyParams, plan_study, study),
     "simulate": FlowEntry(SimulateParams, plan_simulate, simulate),
 }

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from tasks.evaluate import EvaluationOptions
-from tasks.race import Measuring
 from xcore.components import Component
 from xcore.data.source import Source
 from xcore.errors import ConfigError
@@ -18,11 +17,9 @@ from xcore.grouping.family import AnyGrouper
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.family import AnyImputer
 from xcore.models.family import AnyModel
-from xcore.models.negative_sampling import NegativeSampling
 from xcore.models.parabel import Parabel
 from xcore.names import checked_name
 from xcore.simulation.family import AnySimulation
-from xcore.studies.curves import Contender
 from xcore.text.family import AnyText
 from xcore.text.tfidf import Tfidf
 
@@ -126,43 +123,6 @@ class TrainParams(LearningParams):
 
 class PipelineParams(LearningParams, IngestParams):
     """Parameters of `pipeline`."""
-
-
-class AggregateStudyParams(IngestParams):
-    """Parameters of `aggregate-study`."""
-
-    text: AnyText = Field(Tfidf(), description="How text becomes features; not used where rows come with features.")
-    model: AnyModel = Field(Parabel(), description="Model that is trained on the imputed labels.")
-    evaluation: EvaluationOptions = Field(EvaluationOptions(n_bootstrap=0), description="How predictions are measured.")
-    groupings: tuple[AnyGrouper, ...] = Field(min_length=1, description="Groups to make of the labelled rows.")
-    imputers: tuple[AnyImputer, ...] = Field(min_length=1, description="Imputers to compare.")
-    seeds: tuple[int, ...] = Field((0,), min_length=1, description="Everything is repeated with each of these seeds.")
-
-
-class SamplingStudyParams(IngestParams):
-    """Parameters of `sampling-study`."""
-
-    text: AnyText = Field(Tfidf(), description="How text becomes features; not used where rows come with features.")
-    model: NegativeSampling = Field(
-        NegativeSampling(labels="first", held_out_share=0.0), description="What all methods have in common."
-    )
-    contenders: tuple[Contender, ...] = Field(
-        min_length=1, description="Methods to compare; the first is the one whose lead is measured."
-    )
-    tuning: Measuring = Field(
-        Measuring(epochs=2, split="dev", rows=2000, points="last"),
-        description="How the settings of each method are compared.",
-    )
-    race: Measuring = Field(Measuring(), description="How the learning curves are measured.")
-
-    @model_validator(mode="after")
-    def _is_fair(self) -> Self:
-        if self.tuning.split in {"test", self.race.split}:
-            raise ValueError(
-                f"tuning.split is {self.tuning.split} and race.split is {self.race.split}: settings must be chosen on "
-                "other rows than those of the race, and never on test. Use dev, with data.holdout.dev if there is none"
-            )
-        return self
 
 
 class SimulateParams(FlowParams):

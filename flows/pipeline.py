@@ -27,10 +27,10 @@ def plan_train(params: TrainParams) -> LearningPlan:
     return _plan(recipe, dataset.form, dataset.groups() is not None, params)
 
 
-def plan_pipeline(params: PipelineParams) -> LearningPlan:
-    """An evaluation, from files on."""
+def plan_pipeline(params: PipelineParams, dataset: Recipe | None = None) -> LearningPlan:
+    """An evaluation, from files on; a dataset that was planned before need not have its files read again for its id."""
     params.data.need_split(params.evaluation.split, "evaluation.split")
-    dataset = dataset_recipe(params.data, params.seed)
+    dataset = dataset or dataset_recipe(params.data, params.seed)
     return _plan(dataset, params.data.reader.form, params.data.has_groups, params)
 
 

@@ -72,33 +72,40 @@ def _read(preset: Path) -> dict[str, Any]:
 
 def _override(tree: dict[str, Any], override: str) -> None:
     path, separator, text = override.partition("=")
-    *parents, last = path.split(".")
-    if not separator or not all((*parents, last)):
+    if not separator or not all(path.split(".")):
         raise ConfigError(f"--set got {override!r}, expected path=value, such as model.kind=ova")
     if not text:
         raise ConfigError(f"--set {override}: no value, expected one after '='; null is none, '\"\"' an empty text")
+    try:
+        set_value(tree, path, _value(text))
+    except ConfigError as error:
+        raise ConfigError(f"--set {override}: {error}") from None
+
+
+def set_value(tree: dict[str, Any], path: str, value: Any) -> None:
+    """Set one parameter of a tree by its dotted path; another `kind` drops the options of the old one."""
+    *parents, last = path.split(".")
     node: Any = tree
     for depth, name in enumerate(parents):
-        key = _key(node, name, override)
+        key = _key(node, name)
         if isinstance(node, dict) and node.get(key) is None:
             node[key] = {}
         node = node[key]
         if not isinstance(node, dict | list):
             place = ".".join(parents[: depth + 1])
-            raise ConfigError(f"--set {override}: {place} is {node!r}, expected a group of parameters")
-    value = _value(text)
+            raise ConfigError(f"{place} is {node!r}, expected a group of parameters")
     if isinstance(node, dict) and last == "kind" and node.get("kind") != value:
         node.clear()  # options of another kind would not fit
-    node[_key(node, last, override)] = value
+    node[_key(node, last)] = value
 
 
-def _key(node: Any, name: str, override: str) -> str | int:
+def _key(node: Any, name: str) -> str | int:
     """What `name` stands for in a group of parameters or in a list."""
     if isinstance(node, dict):
         return name
     if not (name.isdecimal() and int(name) < len(node)):
         items = f"items 0 to {len(node) - 1}" if node else "no items"
-        raise ConfigError(f"--set {override}: {name!r} is not an item of the list, which has {items}")
+        raise ConfigError(f"{name!r} is not an item of the list, which has {items}")
     return int(name)
 
 

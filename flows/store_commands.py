@@ -6,6 +6,7 @@ import argparse
 import json
 from datetime import timedelta
 
+from rich.filesize import decimal
 from rich.table import Table
 from rich.tree import Tree
 
@@ -27,7 +28,7 @@ def list_artifacts(arguments: argparse.Namespace) -> int:
         table.add_row(
             f"{manifest.created:%Y-%m-%d %H:%M}",
             f"{manifest.seconds:.1f}",
-            _size(manifest.n_bytes),
+            decimal(manifest.n_bytes),
             KINDS[manifest.kind].says,
             str(manifest.ref),
         )
@@ -73,14 +74,14 @@ def gc_artifacts(arguments: argparse.Namespace) -> int:
     store, age = settings.store(), timedelta(hours=arguments.older_than)
     unreferenced, leftovers = store.unreferenced(kept_ids() | registered_ids(), age), store.leftovers(age)
     for manifest in unreferenced:
-        print(f"{manifest.ref}  {_size(manifest.n_bytes)}")
+        print(f"{manifest.ref}  {decimal(manifest.n_bytes)}")
         if arguments.yes:
             store.remove(manifest.ref)
     for path in leftovers:
         print(f"{path}  unfinished write")
         if arguments.yes:
             store.remove_folder(path)
-    total = _size(sum(manifest.n_bytes for manifest in unreferenced))
+    total = decimal(sum(manifest.n_bytes for manifest in unreferenced))
     done = "removed" if arguments.yes else "would be removed (say --yes to do it)"
     print(f"{len(unreferenced)} artifacts ({total}) and {len(leftovers)} unfinished writes {done}")
     return 0
@@ -91,12 +92,12 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("artifact", str(manifest.ref)),
         ("what", KINDS[manifest.kind].says),
         ("made by", f"{manifest.component}, {manifest.created:%Y-%m-%d %H:%M:%S} UTC, commit {manifest.git_commit}"),
-        ("cost", f"{manifest.seconds:.2f} s, peak memory {_size(manifest.peak_memory_bytes)}"),
+        ("cost", f"{manifest.seconds:.2f} s, peak memory {decimal(manifest.peak_memory_bytes)}"),
         ("options", json.dumps(dict(manifest.options), indent=1)),
         ("seed", str(manifest.seed)),
         ("counts", json.dumps(dict(manifest.counts), indent=1)),
         ("sources", "\n".join(f"{path}  {record.sha256[:16]}" for path, record in manifest.sources.items())),
-        ("files", "\n".join(f"{name}  {_size(record.n_bytes)}" for name, record in manifest.files.items())),
+        ("files", "\n".join(f"{name}  {decimal(record.n_bytes)}" for name, record in manifest.files.items())),
         ("code", "\n".join(f"{name}  {digest}" for name, digest in manifest.code.items())),
         ("libraries", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
     ]
@@ -113,11 +114,3 @@ def _add_lineage(store: Store, ref: ArtifactRef, tree: Tree, role: str, shown: s
         _add_lineage(store, source, branch, name, shown)
     for path in manifest.sources:
         branch.add(f"file: {path}")
-
-
-def _size(n_bytes: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.1f} TB"

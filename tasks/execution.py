@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from threading import Event
 from typing import Any, Protocol
 
 from prefect import runtime, task
@@ -21,15 +22,20 @@ from prefect.states import Completed
 from prefect.tasks import Task
 
 from tasks import settings
-from tasks.race import race_rows
-from tasks.result_page import report_key, result_markdown
-from tasks.study import study_rows
-from tasks.tracking import TrackedRun, against_truth
-from xcore.artifacts import Artifact, KeptArtifact, MakeResult, Manifest, Recipe
+from tasks.result_page import report_key, report_slug, result_markdown
+from tasks.scheduling import Running, run_in_order
+from tasks.summary import summary_of
+from tasks.tracked_steps import Child, track_step
+from tasks.tracking import TrackedRun
+from xcore.artifacts import KeptArtifact, MakeResult, Manifest, Recipe
+from xcore.artifacts.manifest import git_commit, library_versions
+from xcore.artifacts.naming import step_names
 from xcore.data.dataset import Dataset
+from xcore.errors import EyrieError
+from xcore.views.base import view_of
 
 SECONDS_BETWEEN_REPORTS = 2.0
-STUDIES = ("study", "race")  # results that stand for many runs, each of which is a child of the result's
+Finished = Callable[[Recipe, bool], None]
 
 
 class Listener(Protocol):
@@ -45,20 +51,43 @@ class Listener(Protocol):
 listeners: list[Listener] = []
 
 
+class Stopped(EyrieError):
+    """A step ended early, because the run that it belongs to ends."""
+
+
+class StepRun:
+    """How one step is run. It is no dataclass, since Prefect looks for futures in all fields of those.
+
+    Attributes
+    ----------
+    name : what metrics, tags and progress of the step are called; no two steps of a run have the same name.
+    key : the key of its reports in the Prefect UI.
+    tracked : the run that its progress is tracked in, if any.
+    stop : set when the step should end early.
+    """
+
+    def __init__(self, recipe: Recipe, name: str, key: str, tracked: TrackedRun | None, stop: Event) -> None:
+        self.recipe, self.name, self.key, self.tracked, self.stop = recipe, name, key, tracked, stop
+
+
 class ProgressReport:
     """Sends a step's progress to the listeners, to the tracked run, and every two seconds to the Prefect UI."""
 
-    def __init__(self, recipe: Recipe, run: TrackedRun | None) -> None:
-        self._recipe, self._run = recipe, run
-        self._report_id: Any = create_progress_artifact(0.0, key=_key(recipe), description=f"{recipe.name} {recipe.id}")
+    def __init__(self, step: StepRun) -> None:
+        self._step, self._recipe = step, step.recipe
+        self._group = view_of(step.recipe.kind).progress_group(step.name)
+        described = f"{step.recipe.name} {step.recipe.id}"
+        self._report_id: Any = create_progress_artifact(0.0, key=step.key, description=described)
         self._last = time.monotonic()
 
     def __call__(self, step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+        if self._step.stop.is_set():
+            raise Stopped(f"{self._recipe.name} was stopped: another step failed, or the run was interrupted")
         for listener in listeners:
             listener.progressed(self._recipe, step, total, metrics or {})
-        if self._run and metrics:
-            group = "train" if self._recipe.kind == "model" else f"progress/{self._recipe.kind}"
-            self._run.log_progress(step, {f"{group}/{name}": value for name, value in metrics.items()})
+        if self._step.tracked and metrics:
+            named = {f"{self._group}/{name}": value for name, value in metrics.items()}
+            self._step.tracked.log_progress(step, named)
         if time.monotonic() - self._last > SECONDS_BETWEEN_REPORTS:
             self._last = time.monotonic()
             update_progress_artifact(self._report_id, progress=100.0 * step / max(total, 1))
@@ -81,16 +110,16 @@ def _retry_on_io(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     retry_delay_seconds=5,
     retry_condition_fn=_retry_on_io,
 )
-def make_artifact(recipe: Recipe, run: TrackedRun | None) -> Any:
+def make_artifact(step: StepRun) -> Any:
     """Make one artifact, or find it made."""
-    store = settings.store()
+    store, recipe = settings.store(), step.recipe
     if store.is_intact(recipe.ref):
-        _report_result(recipe, store.manifest(recipe.ref))
+        _report_result(step, store.manifest(recipe.ref))
         return Completed(name="Cached", message=f"{recipe.ref} was made before", data=True)
-    report = ProgressReport(recipe, run)
+    report = ProgressReport(step)
     made: MakeResult = store.make(recipe, report)
     report.finish()
-    _report_result(recipe, made.artifact.manifest)
+    _report_result(step, made.artifact.manifest)
     return made.cached
 
 
@@ -108,20 +137,29 @@ class FlowParams(Protocol):
     def tracked_parameters(self, kinds: Collection[str]) -> dict[str, Any]: ...
 
 
-def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]:
-    """Make a recipe and all it needs, one task each, in one tracked run; returns a summary for people and machines."""
+def make_result(
+    result: Recipe, flow: str, params: FlowParams, children: Mapping[str, Child] | None = None, at_once: int = 1
+) -> dict[str, Any]:
+    """Make a recipe and all it needs, one task each, in one tracked run; returns a summary for people and machines.
+
+    `children` are the results with tracked runs of their own, by their ids; `at_once` is the number of steps that
+    may run at the same time.
+    """
     run = TrackedRun.open(params.name, result.id, f"{params.run_name}-{result.id[:8]}")
     tags = {"eyrie.flow": flow, "eyrie.flow_run_id": str(runtime.flow_run.id)}
+    cached: dict[str, bool] = {}
+
+    def finished(recipe: Recipe, was_cached: bool) -> None:
+        cached[recipe.id] = was_cached
+        if not run.is_finished:
+            track_step(recipe, result, run, tags, children or {})
+
     try:
         if not run.is_finished:
             run.log_setup(
                 params.tracked_parameters({recipe.kind for recipe in result.lineage()}), tags, params.options()
             )
-        cached: dict[str, bool] = {}
-        for recipe in result.lineage():
-            cached[recipe.id] = _run_task(recipe, None if result.kind in STUDIES else run)
-            if not run.is_finished:
-                _track_step(recipe, result, run, tags)
+        _run_steps(result, None if view_of(result.kind).stands_for_many else run, finished, at_once)
     except BaseException as error:
         if not run.is_finished:
             # Ctrl-C and a termination signal are no exceptions but interrupts; a task tells of one as a crash.
@@ -129,8 +167,9 @@ def make_result(result: Recipe, flow: str, params: FlowParams) -> dict[str, Any]
             run.end("FAILED" if failed else "KILLED")
         raise
     if not run.is_finished:
+        run.log_curves()
         run.end("FINISHED")
-    summary = _summary(result, run, cached)
+    summary = summary_of(result, run, cached)
     create_markdown_artifact(result_markdown(summary), key=report_key(params.name), description=f"Result of {flow}")
     return summary
 
@@ -139,41 +178,13 @@ def add_to_result(step: Recipe, result: Recipe, params: FlowParams) -> bool:
     """Make one more step after a result, and show it in the result's run; True if it had been made before."""
     run = TrackedRun.find(params.name, result.id)
     known = {recipe.id for recipe in result.lineage()}
-    cached = [_run_task(recipe, None) for recipe in step.lineage() if recipe.id not in known]
+    steps = [each for each in _step_runs(step, None) if each.recipe.id not in known]
+    cached = [_run_task(each) for each in steps]
     artifact = settings.store().open(step.ref)
     if run and run.tags.get(f"eyrie.{step.kind}") != step.id:
         run.log_result(artifact)
-        run.log_step(artifact.manifest)  # its tag is written last: whoever finds it need not log again
+        run.log_step(artifact.manifest, step.kind)  # its tag is written last: whoever finds it need not log again
     return all(cached)
-
-
-def _track_step(recipe: Recipe, result: Recipe, run: TrackedRun, tags: Mapping[str, str]) -> None:
-    """Log a step that is made: what it cost, or, for one evaluation of a study, a run of its own below the study's."""
-    artifact = settings.store().open(recipe.ref)
-    own = {source.id for source in result.inputs.values() if source.kind in ("evaluation", "curve")}
-    if result.kind in STUDIES and recipe.id in own:
-        _track_child(recipe, artifact, run, tags)
-    elif result.kind not in STUDIES or recipe is result:
-        run.log_step(artifact.manifest)
-        run.log_result(artifact)
-        if recipe.kind == "evaluation":
-            run.log_report([settings.store().open(step.ref) for step in recipe.lineage()])
-
-
-def _track_child(recipe: Recipe, artifact: Artifact, run: TrackedRun, tags: Mapping[str, str]) -> None:
-    steps = list(recipe.lineage())
-    options = {step.kind: step.options.options() for step in steps if step.kind in ("groups", "imputed", "model")}
-    name = "-".join(str(chosen["kind"]) for chosen in options.values())
-    if recipe.kind == "curve":
-        options = {"model": json.loads((artifact.directory / "model.json").read_text())}
-        name = str(options["model"]["method"])
-    child = run.child(recipe.id, f"{name}-{recipe.id[:8]}")
-    if not child.is_finished:
-        child.log_setup(options | {"seed": recipe.seed}, tags)
-        for step in steps:
-            child.log_step(settings.store().manifest(step.ref))
-        child.log_result(artifact)
-        child.end("FINISHED")
 
 
 def finished_result(result: Recipe, params: FlowParams) -> dict[str, Any] | None:
@@ -182,7 +193,8 @@ def finished_result(result: Recipe, params: FlowParams) -> dict[str, Any] | None
     if not all(store.is_intact(recipe.ref) for recipe in result.lineage()):
         return None
     run = TrackedRun.find(params.name, result.id)
-    return _summary(result, run, {recipe.id: True for recipe in result.lineage()}) if run and run.is_finished else None
+    cached = {recipe.id: True for recipe in result.lineage()}
+    return summary_of(result, run, cached) if run and run.is_finished else None
 
 
 def kept_dataset(text: str) -> tuple[Recipe, Dataset]:
@@ -192,57 +204,74 @@ def kept_dataset(text: str) -> tuple[Recipe, Dataset]:
     return KeptArtifact.of(ref), Dataset(store.open(ref).directory)
 
 
-def _run_task(recipe: Recipe, run: TrackedRun | None) -> bool:
+def _step_runs(result: Recipe, run: TrackedRun | None) -> list[StepRun]:
+    """All steps of a result, inputs first, with names and keys that no two of them share."""
+    lineage, stop = list(result.lineage()), Event()
+    names = step_names(lineage)
+    titles = Counter(recipe.name for recipe in lineage)
+    steps = []
+    for recipe in lineage:
+        key = recipe.name if titles[recipe.name] == 1 else f"{recipe.name} {names[recipe.id]}"
+        steps.append(StepRun(recipe, names[recipe.id], report_slug(key), run, stop))
+    return steps
+
+
+def _run_steps(result: Recipe, run: TrackedRun | None, finished: Finished, at_once: int) -> None:
+    steps = _step_runs(result, run)
+    if at_once == 1:  # in this thread, where Ctrl-C interrupts a step
+        for step in steps:
+            finished(step.recipe, _run_task(step))
+    else:
+        _run_in_threads(steps, finished, at_once)
+
+
+def _run_in_threads(steps: Sequence[StepRun], finished: Finished, at_once: int) -> None:
+    git_commit(), library_versions()  # as the ids: `ast.parse` and a fork do not go well with threads
+    for step in steps:
+        if isinstance(step.recipe, KeptArtifact):
+            finished(step.recipe, _run_task(step))
+    to_make = {step.recipe.id: step for step in steps if not isinstance(step.recipe, KeptArtifact)}
+
+    def start(recipe: Recipe) -> Running:
+        _tell_started(recipe)
+        started: Running = _task_of(recipe).submit(to_make[recipe.id])
+        return started
+
+    def ended(recipe: Recipe, future: Any) -> None:
+        cached = bool(future.result())
+        _tell_finished(recipe, cached)
+        finished(recipe, cached)
+
+    run_in_order([step.recipe for step in to_make.values()], start, ended, steps[0].stop.set, at_once)
+
+
+def _run_task(step: StepRun) -> bool:
+    recipe = step.recipe
     if isinstance(recipe, KeptArtifact):
         settings.store().open(recipe.ref)
         return True
-    name = recipe.build.__name__
-    for listener in listeners:
-        listener.started(recipe)
-    state = make_artifact.with_options(name=name, task_run_name=f"{name}-{recipe.id}")(recipe, run, return_state=True)
-    cached = bool(state.result())
-    for listener in listeners:
-        listener.finished(recipe, cached)
+    _tell_started(recipe)
+    cached = bool(_task_of(recipe)(step, return_state=True).result())
+    _tell_finished(recipe, cached)
     return cached
 
 
-def _summary(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> dict[str, Any]:
-    store = settings.store()
-    manifests = [store.manifest(recipe.ref) for recipe in result.lineage()]
-    steps = [
-        {
-            "step": manifest.component,
-            "artifact": str(manifest.ref),
-            "cached": cached[manifest.id],
-            "seconds": round(manifest.seconds, 3),
-            "peak_memory_mb": round(manifest.peak_memory_bytes / 1e6, 1),
-        }
-        for manifest in manifests
-    ]
-    directory = store.open(result.ref).directory
-    measured = json.loads((directory / "metrics.json").read_text()) if result.kind == "evaluation" else {}
-    return {
-        "result": str(result.ref),
-        "metrics": measured.get("metrics", {}),
-        "intervals": measured.get("intervals", {}),
-        "imputation": {
-            name: value
-            for manifest in manifests
-            for name, value in against_truth(manifest).items()
-            if result.kind == "evaluation"
-        },
-        "notes": [note for manifest in manifests for note in manifest.counts.get("notes", ())],
-        "study": study_rows(directory) if result.kind == "study" else [],
-        "race": race_rows(directory) if result.kind == "race" else [],
-        "mlflow_run": run.id,
-        "mlflow_experiment": run.experiment_id,
-        "reopened": run.is_reopened,
-        "nothing_changed": run.is_finished and all(cached.values()),
-        "steps": steps,
-    }
+def _task_of(recipe: Recipe) -> Any:
+    name = recipe.name.replace(" ", "_")
+    return make_artifact.with_options(name=name, task_run_name=f"{name}-{recipe.id}")
 
 
-def _report_result(recipe: Recipe, manifest: Manifest) -> None:
+def _tell_started(recipe: Recipe) -> None:
+    for listener in listeners:
+        listener.started(recipe)
+
+
+def _tell_finished(recipe: Recipe, cached: bool) -> None:
+    for listener in listeners:
+        listener.finished(recipe, cached)
+
+
+def _report_result(step: StepRun, manifest: Manifest) -> None:
     """What a step made and what that cost, for the Prefect UI."""
     facts = {
         "artifact": str(manifest.ref),
@@ -252,8 +281,4 @@ def _report_result(recipe: Recipe, manifest: Manifest) -> None:
         **{name: value for name, value in manifest.counts.items() if isinstance(value, int | float | str)},
     }
     table = [{"what": name, "value": value} for name, value in facts.items()]
-    create_table_artifact(table, key=f"{_key(recipe)}-result", description=f"{recipe.name} {recipe.id}")
-
-
-def _key(recipe: Recipe) -> str:
-    return recipe.build.__name__.replace("_", "-")
+    create_table_artifact(table, key=f"{step.key}-result", description=f"{step.recipe.name} {step.recipe.id}")

@@ -17,4 +17,6 @@ def ingest_dataset(context: BuildContext) -> Mapping[str, Any]:
 
 def dataset_recipe(source: Source, seed: int) -> Recipe:
     """The dataset that a source holds."""
-    return Recipe("dataset", ingest_dataset, source, sources=tuple(source.files()), seed=seed)
+    holds_out = source.holdout.dev + source.test_share > 0
+    # Nothing else is random, so a study of several seeds reads its files once.
+    return Recipe("dataset", ingest_dataset, source, sources=tuple(source.files()), seed=seed if holds_out else 0)

@@ -1,4 +1,4 @@
-"""Many evaluations side by side: what aggregation costs, and which imputer pays least."""
+"""Many results side by side: every combination of some parameters' values, repeated over seeds."""
 
 from __future__ import annotations
 
@@ -8,49 +8,71 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pydantic import Field
 
 from xcore.artifacts import BuildContext, Recipe
-from xcore.components import Component
-from xcore.studies.table import Cell, cells_table, summarise
+from xcore.artifacts.recipe import Build
+from xcore.studies.curve_table import final_values, points_table
+from xcore.studies.design import Cell, StudyDesign
+from xcore.studies.table import Measured, cells_table, summarise
 
-
-class StudyOptions(Component):
-    """The cells of a study, in the order of its inputs."""
-
-    cells: tuple[Cell, ...] = Field(min_length=1, description="What each evaluation stands for.")
+QUALITY = ".quality"  # of the labels that a cell's model was trained on
 
 
 def tabulate_study(context: BuildContext) -> Mapping[str, Any]:
-    """One row a cell, and mean and standard deviation over seeds with what was lost against the oracle."""
-    options: StudyOptions = context.options
+    """One row per cell; mean, deviation and interval over seeds, and what was lost against the reference."""
+    design: StudyDesign = context.options
     measured = []
-    for position in range(len(options.cells)):
-        folder = context.inputs[f"evaluation-{position:04d}"].directory
-        values = dict(json.loads((folder / "metrics.json").read_text())["metrics"])
-        imputed = context.inputs.get(f"imputed-{position:04d}")
+    for role in cell_roles(design.cells):
+        found = json.loads((context.inputs[role].directory / "metrics.json").read_text())
+        metrics, imputed = dict(found["metrics"]), context.inputs.get(role + QUALITY)
         if imputed:
             quality = json.loads((imputed.directory / "quality.json").read_text())
-            values |= {f"imputed/{name}": value for name, value in quality.items()}
-        measured.append(values)
-    cells = cells_table(options.cells, measured)
-    pq.write_table(cells, context.directory / "cells.parquet")
-    pq.write_table(summarise(cells), context.directory / "summary.parquet")
-    return {"cells": len(options.cells)}
+            metrics |= {f"imputed/{name}": value for name, value in quality.items()}
+        measured.append(Measured(metrics, found["intervals"]))
+    return write_tables(design, measured, context.directory)
 
 
-def study_recipe(cells: Sequence[tuple[Cell, Recipe]]) -> Recipe:
-    """The table of a study, from its cells and the recipes of their evaluations."""
+def tabulate_curves(context: BuildContext) -> Mapping[str, Any]:
+    """The study of learning curves: all points with their seconds, where each curve ended, and when it got there."""
+    design: StudyDesign = context.options
+    curves = [context.inputs[role] for role in cell_roles(design.cells)]
+    tables = [pq.read_table(curve.directory / "curve.parquet") for curve in curves]
+    seconds = [curve.manifest.counts["seconds"] for curve in curves]
+    measured = []
+    for cell, curve, table, times in zip(design.cells, curves, tables, seconds, strict=True):
+        there = cell.reference
+        reference = None if there is None else (seconds[there]["cpu_seconds"], tables[there]["accuracy"].to_pylist())
+        values = final_values(table, times, curve.manifest.counts["sampler_seconds"], reference)
+        measured.append(Measured(values, note=_chosen_settings(cell, curve.directory)))
+    points = points_table(design.factors, design.cells, tables, seconds)
+    pq.write_table(points, context.directory / "curves.parquet")
+    return write_tables(design, measured, context.directory) | {"points": points.num_rows}
+
+
+def _chosen_settings(cell: Cell, directory: Path) -> str:
+    model = json.loads((directory / "model.json").read_text())
+    return ", ".join(f"{name} {model[name]}" for name in cell.tuned)
+
+
+def write_tables(design: StudyDesign, measured: Sequence[Measured], directory: Path) -> dict[str, Any]:
+    """The design of a study and its tables, as files."""
+    design.save(directory)
+    pq.write_table(cells_table(design.factors, design.cells, measured), directory / "cells.parquet")
+    pq.write_table(summarise(design.factors, design.cells, measured), directory / "summary.parquet")
+    return {"cells": len(design.cells)}
+
+
+def cell_roles(cells: Sequence[Cell]) -> list[str]:
+    """The roles of a study's inputs, in the order of its cells."""
+    return [f"cell-{position:04d}" for position in range(len(cells))]
+
+
+def study_recipe(design: StudyDesign, results: Sequence[Recipe], build: Build = tabulate_study) -> Recipe:
+    """The table of a study, from its cells' results; `build` reads what the results hold."""
     inputs: dict[str, Recipe] = {}
-    for position, (_, evaluation) in enumerate(cells):
-        inputs[f"evaluation-{position:04d}"] = evaluation
-        model = evaluation.inputs["predictions"].inputs["model"]
-        if "labels" in model.inputs:
-            inputs[f"imputed-{position:04d}"] = model.inputs["labels"]
-    return Recipe("study", tabulate_study, StudyOptions(cells=tuple(cell for cell, _ in cells)), inputs)
-
-
-def study_rows(directory: Path) -> list[dict[str, Any]]:
-    """The summary of a study that is made, for the command line: precision at the ranks there are."""
-    rows: list[dict[str, Any]] = pq.read_table(directory / "summary.parquet").to_pylist()
-    return [row for row in rows if row["metric"].startswith("precision_at_")]
+    for role, result in zip(cell_roles(design.cells), results, strict=True):
+        inputs[role] = result
+        imputed = next((step for step in result.lineage() if step.kind == "imputed"), None)
+        if imputed and build is tabulate_study:
+            inputs[role + QUALITY] = imputed
+    return Recipe("study", build, design, inputs)

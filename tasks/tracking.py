@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-
-import pyarrow.parquet as pq
 
 from tasks import settings
 from tasks.lost_runs import PROCESS_TAG, own_process
@@ -18,8 +15,10 @@ from tasks.mlflow_view import experiment_tags
 from tasks.tracking_client import one_at_a_time, tracking_client
 from xcore.artifacts import Artifact, Manifest
 from xcore.artifacts.manifest import library_versions
+from xcore.components import flatten
 from xcore.names import checked_name
-from xcore.report.plots import draw_curves, draw_deciles, draw_race, draw_simulation, draw_study
+from xcore.report.plots import draw_curves
+from xcore.views.base import view_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,13 +26,7 @@ if TYPE_CHECKING:
 
 ID_TAG = "eyrie.id"
 SECONDS_BETWEEN_BATCHES = 2.0
-PROMOTION_METRICS = ("difference", "low", "high", "share_above_margin")
-PLOTS: dict[str, tuple[tuple[str, str, Callable[[Path, Path], None]], ...]] = {
-    "evaluation": (("precision_by_label_frequency.png", "per_decile.parquet", draw_deciles),),
-    "study": (("study.png", "summary.parquet", draw_study),),
-    "race": (("race.png", "curves.parquet", draw_race),),
-    "simulation": (("simulation.png", "table.parquet", draw_simulation),),
-}
+METRICS_IN_A_BATCH = 1000  # as many as MLflow takes
 
 
 class TrackedRun:
@@ -113,81 +106,36 @@ class TrackedRun:
             self._client.log_batch(self.id, metrics=self._waiting)
         self._waiting, self._last_batch = [], time.monotonic()
 
-    def log_step(self, manifest: Manifest) -> None:
-        """The id and the cost of a step's artifact."""
+    def log_step(self, manifest: Manifest, name: str) -> None:
+        """The id and the cost of a step's artifact; the name tells apart the steps of a run."""
         from mlflow.entities import RunTag
 
-        costs = {
-            f"seconds/{manifest.kind}": manifest.seconds,
-            f"peak_memory_mb/{manifest.kind}": manifest.peak_memory_bytes / 1e6,
-        }
-        tags = [RunTag(f"eyrie.{manifest.kind}", manifest.id)]
-        self._client.log_batch(self.id, metrics=_metrics(costs, 0), tags=tags)
+        costs = {f"seconds/{name}": manifest.seconds, f"peak_memory_mb/{name}": manifest.peak_memory_bytes / 1e6}
+        self._client.log_batch(self.id, metrics=_metrics(costs, 0), tags=[RunTag(f"eyrie.{name}", manifest.id)])
 
     def log_result(self, artifact: Artifact) -> None:
-        """What people look at in an artifact: metrics, tables and plots, by its kind."""
-        if artifact.ref.kind == "evaluation":
-            self._log_evaluation(artifact)
-        elif artifact.ref.kind == "imputed":
-            self._client.log_batch(self.id, metrics=_metrics(against_truth(artifact.manifest, "imputed/"), 0))
-        elif artifact.ref.kind == "comparison":
-            self._log_comparison(artifact)
-        elif artifact.ref.kind == "curve":
-            self._log_curve(artifact)
-        elif artifact.ref.kind in PLOTS:
-            self._log_files(artifact, sorted(artifact.manifest.files), artifact.ref.kind)
-        self._draw(artifact)
+        """What people look at in an artifact: metrics, files and plots, as its kind's view says."""
+        view = view_of(artifact.ref.kind)
+        points = [metric for step, values in view.points(artifact) for metric in _metrics(values, step)]
+        for start in range(0, len(points), METRICS_IN_A_BATCH):
+            self._client.log_batch(self.id, metrics=points[start : start + METRICS_IN_A_BATCH])
+        for name in sorted(artifact.manifest.files) if view.logs_files else ():
+            self._client.log_artifact(self.id, str(artifact.directory / name), artifact.ref.kind)
+        with TemporaryDirectory() as folder:
+            view.draw(artifact, Path(folder))
+            for plot in sorted(Path(folder).iterdir()):
+                self._client.log_artifact(self.id, str(plot), "plots")
 
-    def log_report(self, lineage: Sequence[Artifact]) -> None:
-        """A page that tells the whole run, from the dataset to the evaluation."""
-        from xcore.report import render_report
-
+    def log_page(self, lineage: Sequence[Artifact]) -> None:
+        """A page that tells the whole run, from its first input to its result."""
         with TemporaryDirectory() as folder:
             page = Path(folder) / "report.html"
-            render_report(lineage, page)
+            view_of(lineage[-1].ref.kind).write_page(lineage, page)
             self._client.log_artifact(self.id, str(page))
-
-    def _log_evaluation(self, evaluation: Artifact) -> None:
-        summary = json.loads((evaluation.directory / "metrics.json").read_text())
-        named = {f"{summary['split']}/{name}": value for name, value in summary["metrics"].items() if _is_shown(name)}
-        self._client.log_batch(self.id, metrics=_metrics(named, 0))
-        self._log_files(evaluation, sorted(evaluation.manifest.files), "evaluation")
-        self.log_curves()
-
-    def _log_comparison(self, artifact: Artifact) -> None:
-        """What decided over a promotion, as metrics of the run that was judged."""
-        facts = json.loads((artifact.directory / "comparison.json").read_text())
-        named = {f"promotion/{name}": facts[name] for name in PROMOTION_METRICS if name in facts}
-        self._client.log_batch(self.id, metrics=_metrics(named, 0))
-        self._log_files(artifact, sorted(artifact.manifest.files), "comparison")
-
-    def _log_curve(self, artifact: Artifact) -> None:
-        """A learning curve point by point, with the seconds that had been spent at each."""
-        points, seconds = (
-            pq.read_table(artifact.directory / "curve.parquet").to_pylist(),
-            artifact.manifest.counts["seconds"],
-        )
-        waiting: list[Any] = []
-        for place, point in enumerate(points):
-            step = point.pop("step")
-            known = {name: value for name, value in point.items() if value is not None}
-            known |= {clock: times[place] for clock, times in seconds.items()}
-            waiting += _metrics({f"curve/{name}": value for name, value in known.items()}, step)
-        self._client.log_batch(self.id, metrics=waiting)
-        self._log_files(artifact, sorted(artifact.manifest.files), "curve")
-
-    def _log_files(self, artifact: Artifact, names: Iterable[str], folder: str) -> None:
-        for name in names:
-            self._client.log_artifact(self.id, str(artifact.directory / name), folder)
-
-    def _draw(self, artifact: Artifact) -> None:
-        with TemporaryDirectory() as folder:
-            for name, source, draw in PLOTS.get(artifact.ref.kind, ()):
-                draw(artifact.directory / source, Path(folder) / name)
-                self._client.log_artifact(self.id, str(Path(folder) / name), "plots")
 
     def log_curves(self) -> None:
         """Learning curves of the run as one plot, where there are any."""
+        self.flush()
         names = [name for name in self._client.get_run(self.id).data.metrics if name.startswith("train/")]
         curves = {name: self._client.get_metric_history(self.id, name) for name in names}
         drawable = {
@@ -221,17 +169,6 @@ def kept_ids() -> set[str]:
         if not token:
             break
     return kept
-
-
-def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested parameters as dotted names; lists stay whole, empty values are left out."""
-    flat: dict[str, Any] = {}
-    for name, value in parameters.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{name}.")
-        elif value not in (None, [], ""):
-            flat[f"{prefix}{name}"] = value
-    return flat
 
 
 def _create_run(client: MlflowClient, experiment_id: str, name: str, tags: Mapping[str, str]) -> tuple[Run, bool]:
@@ -274,17 +211,6 @@ def experiment_id(client: MlflowClient, name: str) -> str:
             if known is None:
                 raise
     return str(known.experiment_id)
-
-
-def against_truth(manifest: Manifest, prefix: str = "") -> dict[str, float]:
-    """How good imputed labels are, where the true ones are known."""
-    counts = manifest.counts.items()
-    return {prefix + name.removeprefix("truth_"): float(value) for name, value in counts if name.startswith("truth_")}
-
-
-def _is_shown(metric: str) -> bool:
-    """Of head, torso and tail only the recall: a chart for each metric of each third would bury the rest."""
-    return "/" not in metric or "/recall" in metric
 
 
 def _metrics(values: Mapping[str, float], step: int) -> list[Any]:

@@ -38,12 +38,23 @@ def label_of(component: Component) -> str:
     """A component in a word: its kind, and the options that differ from their defaults."""
     options = component.options()
     given = {
-        name: value
-        for name, value in options.items()
-        if name != "kind" and value != type(component).model_fields[name].get_default()
+        name: options[name]
+        for name, field in type(component).model_fields.items()
+        if name != "kind" and getattr(component, name) != field.get_default()
     }
     words = ", ".join(f"{name}={value}" for name, value in given.items())
     return f"{options['kind']}({words})" if words else str(options["kind"])
+
+
+def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested options under dotted names; lists stay whole, and what is empty is left out."""
+    flat: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{name}.")
+        elif value not in (None, [], (), ""):
+            flat[f"{prefix}{name}"] = value
+    return flat
 
 
 def members_of(family: Any) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from pydantic import Field
 from flows.catalogue import FLOWS
 from flows.params import FlowParams
 from flows.presets import load_params
-from tasks.tracking import flatten
 from tests.workplace import ROOT
-from xcore.components import Component
+from xcore.components import Component, flatten
 from xcore.errors import ConfigError
 
 

@@ -12,15 +12,12 @@ from tasks.tracking_client import tracking_client
 
 
 def summary(**changes: Any) -> dict[str, Any]:
-    metrics = {f"{name}_at_{k}": 0.5 + k / 100 for name in ("precision", "ndcg", "psp", "recall") for k in (1, 5)}
-    metrics |= {f"{third}/recall_at_{k}": 0.25 for third in ("head", "torso", "tail") for k in (1, 5)}
     step = {"step": "fit model", "artifact": "model/77", "cached": False, "seconds": 2.34, "peak_memory_mb": 1234.5}
     return {
         "result": "evaluation/88",
-        "metrics": metrics,
-        "intervals": {"precision_at_1": (0.45, 0.55)},
-        "imputation": {"expected_recall": 0.75},
-        "study": [],
+        "tables": [{"title": "Metrics", "columns": ["metric, %", "@1"], "rows": [["precision", "51.00 (45.0-55.0)"]]}],
+        "sentences": ["Imputed labels against the truth: expected recall 0.750"],
+        "stands_for_many": False,
         "steps": [step],
         "mlflow_run": "run-9",
         "mlflow_experiment": "4",
@@ -33,22 +30,21 @@ def test_a_report_has_the_metrics_with_their_intervals_and_the_cost_of_each_step
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     page = result_markdown(summary())
-    assert "| metric, % | @1 | @5 |\n| --- | --- | --- |\n| precision | 51.00 (45.0 to 55.0) | 55.00 |" in page
-    assert "| recall, tail | 25.00 | 25.00 |" in page
-    assert "expected recall 0.750" in page
+    assert "| metric, % | @1 |\n| --- | --- |\n| precision | 51.00 (45.0-55.0) |" in page
+    assert "expected recall 0.750." in page
     assert "| fit model | 2.3 | 1,234 | new | `model/77` |" in page
     assert "(http://127.0.0.1:5000/#/experiments/4/runs/run-9?workflowType=machine_learning)" in page
     assert f"({view_link('http://127.0.0.1:5000', '4')})" in page
     assert "Nothing changed" in result_markdown(summary(nothing_changed=True))
 
 
-def test_a_report_of_a_study_has_its_cells_and_one_without_metrics_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_of_many_runs_has_its_table_and_no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///runs.db")
-    cell = {"grouping": "", "method": "oracle", "metric": "precision_at_1", "mean": 0.915, "lost_percent": 0.0}
-    page = result_markdown(summary(study=[cell], metrics={}, imputation={}))
-    assert "| (none) | oracle | precision@1 | 91.50 | 0.0 |" in page
+    table = {"title": "Study", "columns": ["imputer", "settings"], "rows": [["eagle", "rate 1 | rate 2"]]}
+    page = result_markdown(summary(tables=[table], sentences=[], stands_for_many=True))
+    assert "| eagle | rate 1 / rate 2 |" in page  # a bar would begin another column
     assert "MLflow run `run-9`" in page
-    assert "| step |" in result_markdown(summary(metrics={}))
+    assert "| step |" not in page
 
 
 def test_report_keys_are_words_that_prefect_accepts() -> None:

@@ -1,4 +1,4 @@
-"""What each kind of artifact holds: checked when one is saved and when one is opened."""
+"""What each kind of artifact holds, checked when one is saved and when one is opened, and which view shows it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ class Kind:
     files : names that must be there.
     columns : mapping of file pattern to the columns that such a Parquet file must have; more are allowed.
     says : one line for people.
+    view : ``module:class`` of the `xcore.views.base.View` that gives an artifact's metrics, tables and plots.
+        It is named and not imported: a view reads and draws, and the store must not depend on either.
     """
 
     version: int
     says: str
     files: tuple[str, ...] = ()
     columns: Mapping[str, tuple[pa.Field, ...]] = field(default_factory=dict)
+    view: str = "xcore.views.base:View"
 
 
 KINDS: dict[str, Kind] = {
@@ -87,8 +90,9 @@ KINDS: dict[str, Kind] = {
         "labels of rows as far as their groups tell, with a confidence each",
         files=("labels.parquet", "details.json", "quality.json"),
         columns={"labels.parquet": (_LABELS, pa.field("confidence", pa.list_(pa.float32())))},
+        view="xcore.views.imputed:ImputedView",
     ),
-    "model": Kind(1, "a trained model", files=("model.json",)),
+    "model": Kind(1, "a trained model", files=("model.json",), view="xcore.views.model:ModelView"),
     "predictions": Kind(
         1, "the k best labels of each row, with scores", files=("predictions.parquet",), columns={"*.parquet": _SCORED}
     ),
@@ -106,16 +110,33 @@ KINDS: dict[str, Kind] = {
         },
     ),
     "comparison": Kind(
-        1, "a challenger against the champion, on the same rows", files=("comparison.json", "metrics.parquet")
+        1,
+        "a challenger against the champion, on the same rows",
+        files=("comparison.json", "metrics.parquet"),
+        view="xcore.views.comparison:ComparisonView",
     ),
-    "study": Kind(1, "many evaluations side by side", files=("cells.parquet", "summary.parquet")),
+    "study": Kind(
+        2,
+        "many results side by side",
+        files=("study.json", "cells.parquet", "summary.parquet"),
+        view="xcore.views.study:StudyView",
+    ),
     "curve": Kind(
-        1, "a learning curve, measured on rows that were not trained on", files=("curve.parquet", "model.json")
+        1,
+        "a learning curve, measured on rows that were not trained on",
+        files=("curve.parquet", "model.json"),
+        view="xcore.views.curve:CurveView",
     ),
     "choice": Kind(1, "the settings whose learning curve ended best", files=("choice.json",)),
-    "race": Kind(1, "learning curves of several methods side by side", files=("curves.parquet", "summary.parquet")),
-    "simulation": Kind(1, "a simulation of the theory", files=("table.parquet",)),
-    "evaluation": Kind(1, "metrics of predictions", files=("metrics.json", "per_label.parquet")),
+    "simulation": Kind(
+        1, "a simulation of the theory", files=("table.parquet",), view="xcore.views.simulation:SimulationView"
+    ),
+    "evaluation": Kind(
+        1,
+        "metrics of predictions",
+        files=("metrics.json", "per_label.parquet"),
+        view="xcore.views.evaluation:EvaluationView",
+    ),
 }
 
 

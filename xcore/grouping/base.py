@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
@@ -16,9 +18,11 @@ from xcore.numeric.matrices import CSR, Int64, binary_csr, csr
 class Grouper(Component):
     """Base of the ways to come by groups."""
 
+    level_name: ClassVar[str] = ""
+
     @property
     def level(self) -> float | None:
-        """Where these groups stand among those of their kind: the option that studies vary."""
+        """Where these groups stand among those of their kind: the option that studies vary, called `level_name`."""
         return None
 
     def group(self, X: CSR, Y: CSR, rng: np.random.Generator, given: pa.Table | None = None) -> Groups:

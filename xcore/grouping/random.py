@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -15,6 +15,7 @@ class RandomGroups(MadeGroups):
     """A random permutation of the rows, cut into blocks; the last may be short."""
 
     kind: Literal["random"] = "random"
+    level_name: ClassVar[str] = "rows in a group"
     size: int = Field(4, ge=1, description="Rows in a group (g).")
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numba
 import numpy as np
@@ -17,6 +17,7 @@ from xcore.numeric.parallel import SparseRows, over_blocks
 class _TreeGroups(MadeGroups):
     """Leaves of a tree of balanced 2-means splits."""
 
+    level_name: ClassVar[str] = "depth (2^depth groups)"
     depth: int = Field(10, ge=0, le=30, description="Splits in a row (q); 2^q groups.")
     iterations: int = Field(20, ge=1, le=1000, description="Most rounds of 2-means in one split.")
 
@@ -49,6 +50,7 @@ class MixedGroups(_TreeGroups):
     """
 
     kind: Literal["mixed"] = "mixed"
+    level_name: ClassVar[str] = "heterogeneity"
     heterogeneity: float = Field(0.5, ge=0, le=1, description="0: clusters; 1: random groups (r).")
     dimensions: int = Field(256, ge=2, le=4096, description="Coordinates of the random directions.")
 

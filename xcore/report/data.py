@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from xcore.components import flatten
 from xcore.data.readers.base import Split
 from xcore.metrics.frequency import THIRDS, thirds_of_mass
 from xcore.numeric.matrices import Int64
@@ -16,7 +17,7 @@ from xcore.report.charts import Axis, bars, lines, meter
 from xcore.report.html import Child, Html, element, facts, foreign, markup, note, section, table
 from xcore.report.rows import batches, lists
 from xcore.report.run import Run
-from xcore.report.wording import MOST_ITEMS, count, flat, mean, percent, shorten, words
+from xcore.report.wording import MOST_ITEMS, count, mean, percent, shorten, words
 
 MOST_BARS = 16
 CURVE_POINTS = 120
@@ -183,7 +184,7 @@ def _groups(run: Run) -> Html | None:
     counts = run.counts("groups") or run.counts("dataset").get("groups", {})
     if not counts:
         return None
-    named = [(words(name), count(value)) for name, value in flat(counts).items() if isinstance(value, int)]
+    named = [(words(name), count(value)) for name, value in flatten(counts).items() if isinstance(value, int)]
     return markup(element("h3", "Groups of rows"), facts(named))
 
 

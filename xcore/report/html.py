@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import TypeAlias
+
+from markupsafe import Markup, escape
 
 from xcore.report.wording import Quantity
 
@@ -13,12 +14,8 @@ VOID = frozenset({"meta", "rect", "line", "polyline", "circle", "path"})
 NOT_PRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-class Html(str):
-    """Markup; a string of any other type is text, and is escaped when it becomes part of a page."""
-
-    __slots__ = ()
-
-
+# Markup; a string of any other type is text, and is escaped when it becomes part of a page.
+Html: TypeAlias = Markup
 Child: TypeAlias = "str | int | Iterable[Child] | None"
 
 
@@ -111,5 +108,5 @@ def _attribute(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:.10g}"
 
 
-def _escaped(text: str) -> str:
+def _escaped(text: str) -> Markup:
     return escape(NOT_PRINTABLE.sub("\ufffd", text))

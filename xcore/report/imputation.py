@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from xcore.components import flatten
 from xcore.numeric.matrices import Float64, Int64
 from xcore.report.charts import Axis, bars, lines
 from xcore.report.html import Child, Html, element, facts, foreign, markup, note, section, table
 from xcore.report.rows import batches, in_step, lists, named_in
 from xcore.report.run import Run
-from xcore.report.wording import MOST_ITEMS, component, count, flat, number, percent, plain, words
+from xcore.report.wording import MOST_ITEMS, component, count, number, percent, plain, words
 
 N_BINS = 10
 TOLD_ELSEWHERE = ("imputer", "counts")
@@ -171,7 +172,7 @@ def _counted(run: Run, details: Mapping[str, Any]) -> Iterable[tuple[Child, Chil
         if not name.startswith("truth_"):
             yield words(name), count(value)
     said = details.get("chosen", details)
-    for name, value in flat({key: value for key, value in said.items() if key not in TOLD_ELSEWHERE}).items():
+    for name, value in flatten({key: value for key, value in said.items() if key not in TOLD_ELSEWHERE}).items():
         yield words(name), number(value) if isinstance(value, float | int) else foreign(plain(value))
 
 

@@ -7,18 +7,20 @@ from pathlib import PurePath
 from typing import Any
 
 from xcore.artifacts import Artifact, Manifest
+from xcore.artifacts.naming import step_names
+from xcore.components import flatten
 from xcore.data.dataset import Dataset
 from xcore.errors import ConfigError
 from xcore.report.charts import meter
 from xcore.report.html import Child, Html, element, facts, folded, foreign, note, section, table
-from xcore.report.wording import MOST_ITEMS, count, flat, n_bytes, plain, seconds, shorten
+from xcore.report.wording import MOST_ITEMS, count, n_bytes, plain, seconds, shorten
 
 NEEDED = ("dataset", "model", "predictions", "evaluation")
 COMMIT_DIGITS = 12
 
 
 class Run:
-    """The artifacts that led to an evaluation, by kind.
+    """The artifacts that led to an evaluation, by kind; of several of one kind, the one nearest to the evaluation.
 
     Parameters
     ----------
@@ -28,7 +30,11 @@ class Run:
 
     def __init__(self, lineage: Sequence[Artifact]) -> None:
         self.lineage = list(lineage)
-        self._by_kind = {artifact.ref.kind: artifact for artifact in lineage}
+        self.names = step_names(self.manifests) if lineage else {}
+        by_id = {artifact.ref.id: artifact for artifact in lineage}
+        self._by_kind: dict[str, Artifact] = {}
+        for step_id in self.names:  # steps of one kind come nearest first
+            self._by_kind.setdefault(by_id[step_id].ref.kind, by_id[step_id])
         missing = [kind for kind in NEEDED if kind not in self._by_kind]
         if missing:
             raise ConfigError(
@@ -51,6 +57,11 @@ class Run:
     def options(self, kind: str) -> Mapping[str, Any]:
         artifact = self.get(kind)
         return artifact.manifest.options if artifact else {}
+
+    def title(self, manifest: Manifest) -> str:
+        """What people call a step; where others are called the same, with the name that it has among them."""
+        same = sum(other.component == manifest.component for other in self.manifests)
+        return manifest.component if same == 1 else f"{manifest.component} ({self.names[manifest.id]})"
 
     @property
     def manifests(self) -> list[Manifest]:
@@ -82,7 +93,7 @@ def options_section(run: Run) -> Html:
         "What was run",
         facts(_environment(run.manifests)),
         element("h3", "Options of each step"),
-        [_step(manifest, run.manifests[:place]) for place, manifest in enumerate(run.manifests)],
+        [_step(run.title(manifest), manifest, run.manifests[:place]) for place, manifest in enumerate(run.manifests)],
         _sources(run["dataset"].manifest),
     )
 
@@ -97,7 +108,7 @@ def cost_section(run: Run) -> Html:
     }
     rows = [
         [
-            manifest.component,
+            run.title(manifest),
             seconds(manifest.seconds),
             meter(manifest.seconds / max(most["seconds"], 1e-9)),
             n_bytes(manifest.peak_memory_bytes),
@@ -126,7 +137,7 @@ def lineage_section(run: Run) -> Html:
     rows = [
         [
             element("code", str(manifest.ref), id=_anchor(manifest)),
-            manifest.component,
+            run.title(manifest),
             _inputs(manifest, run.manifests),
             manifest.created.strftime("%Y-%m-%d %H:%M:%S UTC"),
             element("code", _commit(manifest)),
@@ -184,9 +195,9 @@ def _distinct(values: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(value for value in values if value))
 
 
-def _step(manifest: Manifest, earlier: Sequence[Manifest]) -> Html:
+def _step(title: str, manifest: Manifest, earlier: Sequence[Manifest]) -> Html:
     """One step, opened where a person looks first."""
-    heading = element("summary", f"{manifest.component} ", element("code", str(manifest.ref)))
+    heading = element("summary", f"{title} ", element("code", str(manifest.ref)))
     same = next((other for other in earlier if other.options and other.options == manifest.options), None)
     content = element("p", "The same options as ", link(same)) if same else facts(_option_rows(manifest, earlier))
     is_open = "" if manifest.kind in ("model", "imputed") else None
@@ -200,7 +211,7 @@ def _option_rows(manifest: Manifest, earlier: Sequence[Manifest]) -> Iterable[tu
         if same is not None:
             del own[name]
             yield element("code", name), ["as in ", link(same)]
-    for name, value in flat(own).items():
+    for name, value in flatten(own).items():
         yield element("code", name), foreign(plain(value))
     yield element("code", "seed"), str(manifest.seed)
 

@@ -7,6 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.filesize import decimal
+
+from xcore.components import flatten
+
 UNKNOWN = "–"
 LONGEST_VALUE = 300
 MOST_ITEMS = 20
@@ -67,10 +71,7 @@ def seconds(value: float) -> Quantity:
 
 def n_bytes(value: float) -> Quantity:
     """A size, in decimal units."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= size:
-            return Quantity(f"{value / size:.{1 if value < 100 * size else 0}f} {unit}", value)
-    return Quantity(f"{value:.0f} B", value)
+    return Quantity(decimal(int(value)), value)
 
 
 def shorten(text: str, longest: int) -> str:
@@ -95,19 +96,8 @@ def plain(value: Any) -> str:
 def component(options: Mapping[str, Any]) -> str:
     """A component in words: its kind, then its options."""
     kind = plain(options.get("kind", "no kind"))
-    rest = {name: value for name, value in flat(options).items() if name != "kind"}
+    rest = {name: value for name, value in flatten(options).items() if name != "kind"}
     return f"{kind} ({plain(rest)})" if rest else kind
-
-
-def flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested options under dotted names; what is empty is left out."""
-    named: dict[str, Any] = {}
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            named |= flat(value, f"{prefix}{name}.")
-        elif value not in (None, [], (), ""):
-            named[f"{prefix}{name}"] = value
-    return named
 
 
 def words(key: str) -> str:

@@ -3,10 +3,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from xcore.report.plots import draw_curves, draw_deciles, draw_simulation, draw_study
+from xcore.report.plots import draw_curves, draw_deciles, draw_simulation
+from xcore.report.study_plots import draw_study
 from xcore.simulation.simulations import RegressionSimulation
-from xcore.studies.table import ORACLE, Cell, cells_table, summarise
+from xcore.studies.curve_table import points_table
+from xcore.studies.design import Cell, Level, StudyDesign
+from xcore.studies.table import Measured, summarise
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -30,18 +34,48 @@ def test_deciles_are_drawn_even_where_a_rate_is_unknown(tmp_path: Path) -> None:
     assert is_picture(tmp_path / "d.png")
 
 
-def test_a_study_is_drawn_with_one_seed_and_with_several(tmp_path: Path) -> None:
-    for seeds in ((0,), (0, 1)):
-        cells, measured = [], []
-        for seed in seeds:
-            cells.append(Cell(grouping="", method=ORACLE, seed=seed))
-            measured.append({"precision_at_1": 0.9, "precision_at_5": 0.6, "other": 1.0})
-            for family, level in (("random", 2.0), ("random", 10.0), ("mixed", 0.0)):
-                cells.append(Cell(grouping=f"{family}{level}", family=family, level=level, method="eagle", seed=seed))
-                measured.append({"precision_at_1": 0.8 - level / 100, "precision_at_5": 0.5})
-        pq.write_table(summarise(cells_table(cells, measured)), tmp_path / "s.parquet")
-        draw_study(tmp_path / "s.parquet", tmp_path / "s.png")
-        assert is_picture(tmp_path / "s.png")
+def write_study(folder: Path, seeds: tuple[int, ...], plot: str) -> None:
+    levels = {
+        ("none", "any"): Level(label="none"),
+        ("random 2", "eagle"): Level(label="random 2", family="random", number=2, axis="rows in a group"),
+        ("random 50", "eagle"): Level(label="random 50", family="random", number=50, axis="rows in a group"),
+        ("mixed 0", "eagle"): Level(label="mixed 0", family="mixed", number=0),
+    }
+    cells, measured = [], []
+    for number, ((_, imputer), level) in enumerate(levels.items()):
+        for place, seed in enumerate(seeds):
+            cells.append(Cell(levels=(level, Level(label=imputer)), seed=seed, reference=place))
+            metrics = {"precision_at_1": 0.9 - number / 10, "precision_at_5": 0.6, "other": 1.0}
+            measured.append(Measured(metrics, {"precision_at_1": (0.1, 0.95)}))
+    design = StudyDesign.model_validate({"factors": ("grouping", "imputer"), "cells": cells, "plot": plot})
+    design.save(folder)
+    pq.write_table(summarise(design.factors, cells, measured), folder / "summary.parquet")
+
+
+@pytest.mark.parametrize("plot", ["bars", "lines"])
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_a_study_is_drawn_with_one_seed_and_with_several(tmp_path: Path, seeds: tuple[int, ...], plot: str) -> None:
+    write_study(tmp_path, seeds, plot)
+    draw_study(tmp_path, tmp_path / "s.png")
+    assert is_picture(tmp_path / "s.png")
+
+
+def test_nothing_is_drawn_for_a_study_that_asks_for_no_plot(tmp_path: Path) -> None:
+    write_study(tmp_path, (0,), "none")
+    draw_study(tmp_path, tmp_path / "s.png")
+    assert not (tmp_path / "s.png").exists()
+
+
+def test_learning_curves_of_a_study_are_drawn_even_where_one_diverges(tmp_path: Path) -> None:
+    cells = [Cell(levels=(Level(label=name),), seed=seed) for name in ("a", "b") for seed in (0, 1)]
+    curve = pa.table({"accuracy": [0.1, 0.5], "log_likelihood": [-9.0, -2.0]})
+    diverged = pa.table({"accuracy": [0.1, 0.5], "log_likelihood": [-9.0, -1e9]})
+    times = {"seconds": [1.0, 2.0], "cpu_seconds": [1.0, 2.0]}
+    StudyDesign.model_validate({"factors": ("f",), "cells": cells, "plot": "curves"}).save(tmp_path)
+    points = points_table(("f",), cells, [curve, curve, curve, diverged], [times] * 4)
+    pq.write_table(points, tmp_path / "curves.parquet")
+    draw_study(tmp_path, tmp_path / "c.png")
+    assert is_picture(tmp_path / "c.png")
 
 
 def test_curves_are_drawn(tmp_path: Path) -> None:

@@ -81,8 +81,10 @@ class Workbench:
         options: Mapping[str, Any],
         sources: Sequence[Path] = (),
         commit: str | None = "0123456789abcdef0123",
+        role: str = "",
     ) -> Path:
-        directory = self.root / kind
+        """The last two artifacts are the inputs of a new one, each under its kind or the role that was asked for."""
+        directory = self.root / (role or kind)
         directory.mkdir()
         counts = fill(directory)
         record = {"sha256": "ab" * 32}
@@ -90,7 +92,7 @@ class Workbench:
             kind=kind,
             id=f"{len(self.lineage):016x}",
             schema_version=1,
-            inputs={artifact.ref.kind: artifact.ref for artifact in self.lineage[-2:]},
+            inputs={artifact.directory.name: artifact.ref for artifact in self.lineage[-2:]},
             sources={str(path): FileRecord(n_bytes=path.stat().st_size, **record) for path in sources},
             component=f"make {kind}",
             options=options,
@@ -252,7 +254,7 @@ def test_the_page_tells_what_was_run_on_what_and_what_came_out(bench: Workbench)
     assert "python 3.11 numpy 2.4" in text
     assert "Commit 0123456789ab Finished 2026-01-02 03:04:05 UTC" in text
     assert "1 min 2 s" in text
-    assert "123 MB" in text
+    assert "123.0 MB" in text
     assert "4 min 6 s in all" in text  # four steps
 
 
@@ -545,11 +547,21 @@ def test_numbers_read_as_people_write_them() -> None:
         "1,234,567", "–", "12.35", "–", "0.0001235",
     ]  # fmt: skip
     assert [seconds(0.5), seconds(59.94), seconds(61), seconds(3725)] == ["0.50 s", "59.9 s", "1 min 1 s", "1 h 2 min"]
-    assert [n_bytes(999), n_bytes(1_500), n_bytes(250_000_000)] == ["999 B", "1.5 kB", "250 MB"]
+    assert [n_bytes(999), n_bytes(1_500), n_bytes(250_000_000)] == ["999 bytes", "1.5 kB", "250.0 MB"]
     assert [plain(True), plain(None), plain([1, 2]), plain(3.0)] == ["yes", "none", "1, 2", "3"]
     assert shorten("a  b\nc", 10) == "a b c"
     assert shorten("x" * 50, 10) == "x" * 9 + "…"
     assert shorten(" " * 1000 + "x", 10).endswith("…")
+
+
+def test_two_steps_of_one_kind_are_both_told_and_the_nearest_model_is_the_runs(bench: Workbench) -> None:
+    dataset = bench.dataset()
+    bench.add("model", lambda folder: (folder / "model.json").write_text("{}") and {}, {"kind": "owl"}, role="teacher")
+    bench.results(dataset)
+    page = Page(bench.page())
+    assert "fruit · ova" in page.text
+    assert page.text.count("make model (teacher)") == 3  # options, cost, lineage
+    assert "make model (model) 1 min 2 s" in page.text
 
 
 def test_an_artifact_that_is_named_but_not_given_is_still_named(bench: Workbench) -> None:

@@ -1,45 +1,19 @@
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from pydantic import ValidationError
 
 from xcore.components import silent
-from xcore.embedding.pca import Pca
 from xcore.models.negative_sampling import NegativeSampling
-from xcore.report.plots import draw_race
 from xcore.sampling.sampler import Tree
-from xcore.studies.curves import Contender, CurveRecorder, best_of, curves_table, race_table, seconds_to_reach
+from xcore.studies.curve_table import final_values, points_table, seconds_to_reach
+from xcore.studies.curves import CurveRecorder, best_of, without_unused_tree
+from xcore.studies.design import Cell, Level
 
 
-def test_a_grid_is_tried_in_all_combinations_on_top_of_the_common_options() -> None:
-    contender = Contender(method="nce", grid={"learning_rate": (0.1, 0.3), "regulariser": (0.0, 1e-3, 1e-2)})
-    models = contender.candidates(NegativeSampling(embedding=Pca(dimensions=7), method="uniform"))
-    assert len(models) == len(set(models)) == 6
-    assert {model.method for model in models} == {"nce"}
-    assert {model.embedding.dimensions for model in models} == {7}
-    assert contender.settings_of(models[-1]) == "learning_rate 0.3, regulariser 0.01"
-    assert Contender(method="uniform").candidates(NegativeSampling())[0].method == "uniform"
-
-
-def test_only_methods_with_a_tree_are_raced_anew_when_the_tree_changes() -> None:
-    plain, other = NegativeSampling(), NegativeSampling(tree=Tree(strength=10.0), tree_dimensions=8)
-    for method, is_same in (("adversarial", False), ("nce", False), ("uniform", True), ("softmax", True)):
-        contender = Contender(method=method)
-        assert (contender.candidates(plain) == contender.candidates(other)) is is_same
-
-
-@pytest.mark.parametrize(
-    ("grid", "message"),
-    [
-        ({"learning_rate": (-1.0,)}, "learning_rate: Input should be greater than 0"),
-        ({"speed": (1.0,)}, "speed: Extra inputs are not permitted"),
-        ({"tree_dimensions": (4, 8)}, "tree_dimensions change the embedding or the sampler"),
-    ],
-)
-def test_a_grid_that_cannot_be_tried_is_refused(grid: dict[str, tuple[float, ...]], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        Contender(method="adversarial", grid=grid)
+@pytest.mark.parametrize(("method", "is_same"), [("adversarial", False), ("nce", False), ("uniform", True)])
+def test_models_that_differ_in_a_tree_that_they_do_not_use_are_the_same(method: str, is_same: bool) -> None:
+    plain = NegativeSampling.model_validate({"method": method})
+    other = plain.model_copy(update={"tree": Tree(strength=10.0), "tree_dimensions": 8})
+    assert (without_unused_tree(plain) == without_unused_tree(other)) is is_same
 
 
 def test_a_curve_keeps_measured_points_and_their_seconds_apart() -> None:
@@ -71,22 +45,33 @@ def test_the_time_to_reach_an_accuracy_is_that_of_the_first_point_at_or_above_it
 
 
 def points(accuracy: list[float]) -> pa.Table:
-    n = len(accuracy)
-    likelihood = [-1.0 * i for i in range(n)]
-    return pa.table({"step": np.arange(n), "accuracy": accuracy, "log_likelihood": likelihood})
+    return pa.table({"accuracy": accuracy, "log_likelihood": [-1.0 * i for i in range(len(accuracy))]})
 
 
-def test_the_table_says_when_each_final_accuracy_was_reached_by_its_method_and_by_the_first(tmp_path) -> None:
-    curves = curves_table(
-        ["fast", "slow", "best"],
-        [points([0.3, 0.5]), points([0.1, 0.31, 0.3]), points([0.6])],
-        [{"seconds": times, "cpu_seconds": times} for times in ([2.0, 4.0], [1.0, 20.0, 40.0], [9.0])],
-    )
-    rows = race_table(curves, {"fast": "a", "slow": "b", "best": "c"}, {"fast": 1.0, "slow": 0.0, "best": 0.0})
-    fast, slow, best = rows.to_pylist()
-    assert (fast["own_seconds"], fast["times_sooner"], fast["sampler_seconds"]) == (4.0, 1.0, 1.0)
-    assert (slow["accuracy"], slow["own_seconds"], slow["leader_seconds"], slow["times_sooner"]) == (0.3, 20.0, 2.0, 10)
-    assert (best["leader_seconds"], best["times_sooner"]) == (None, None)
-    pq.write_table(curves, tmp_path / "c.parquet")
-    draw_race(tmp_path / "c.parquet", tmp_path / "c.png")
-    assert (tmp_path / "c.png").stat().st_size > 5000
+def test_final_values_say_when_an_accuracy_was_reached_by_the_curve_and_by_the_reference() -> None:
+    reference = ([2.0, 4.0], [0.3, 0.5])
+    times = {"seconds": [1.0, 15.0, 30.0], "cpu_seconds": [1.0, 20.0, 40.0]}
+    slow = final_values(points([0.1, 0.31, 0.3]), times, 0.5, reference)
+    assert slow == {
+        "accuracy": 0.3,
+        "log_likelihood": -2.0,
+        "seconds": 30.0,
+        "cpu_seconds": 40.0,
+        "sampler_seconds": 0.5,
+        "own_seconds": 20.0,
+        "reference_seconds": 2.0,
+        "times_sooner": 10.0,
+    }
+    best = final_values(points([0.6]), {"seconds": [9.0], "cpu_seconds": [9.0]}, 0.0, reference)
+    assert "reference_seconds" not in best  # never
+    assert "times_sooner" not in final_values(points([0.6]), {"seconds": [9.0], "cpu_seconds": [9.0]}, 0.0, None)
+
+
+def test_all_points_of_all_curves_are_in_one_table() -> None:
+    cells = [Cell(levels=(Level(label="a"),), seed=0), Cell(levels=(Level(label="b"),), seed=1)]
+    times = [{"seconds": [1.0, 2.0], "cpu_seconds": [2.0, 4.0]}, {"seconds": [3.0], "cpu_seconds": [3.0]}]
+    table = points_table(["model.method"], cells, [points([0.1, 0.2]), points([0.3])], times)
+    assert table["model.method"].to_pylist() == ["a", "a", "b"]
+    assert table["seed"].to_pylist() == [0, 0, 1]
+    assert table["cpu_seconds"].to_pylist() == [2.0, 4.0, 3.0]
+    assert table["accuracy"].to_pylist() == [0.1, 0.2, 0.3]

@@ -1,18 +1,16 @@
-"""Methods race: settings are chosen on validation rows, then learning curves are measured on test rows."""
+"""Learning curves: settings are chosen on validation rows, then curves are measured on test rows."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from tasks.stages import stage_recipes
 from tasks.training_data import forms_of, open_rows, open_training_data
 from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
@@ -20,7 +18,7 @@ from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Split
 from xcore.models.base import choose_form
 from xcore.models.negative_sampling import NegativeSampling
-from xcore.studies.curves import Contender, CurveRecorder, best_of, curves_table, race_table
+from xcore.studies.curves import CurveRecorder, best_of, without_unused_tree
 from xcore.training.context import CurvePoints, FitContext
 from xcore.training.data import LabelledRows, RowForm, RowsInMemory
 
@@ -88,59 +86,27 @@ def choose_settings(context: BuildContext) -> Mapping[str, Any]:
     return {"tried": len(values), "chosen": chosen}
 
 
-class RaceOptions(Component):
-    """The methods of a race, in the order of its inputs; the first is the one that others are compared with."""
-
-    contenders: tuple[Contender, ...] = Field(min_length=1, description="What each curve stands for.")
-
-
-def tabulate_race(context: BuildContext) -> Mapping[str, Any]:
-    """All curves with their seconds, and when each method's final accuracy was reached, by it and by the first one."""
-    options: RaceOptions = context.options
-    curves = [context.inputs[f"curve-{place:02d}"] for place in range(len(options.contenders))]
-    methods: list[str] = [contender.method for contender in options.contenders]
-    models = [NegativeSampling.model_validate_json((curve.directory / "model.json").read_text()) for curve in curves]
-    tables = [pq.read_table(curve.directory / "curve.parquet") for curve in curves]
-    points = curves_table(methods, tables, [curve.manifest.counts["seconds"] for curve in curves])
-    chosen = zip(options.contenders, models, strict=True)
-    settings: dict[str, str] = {contender.method: contender.settings_of(model) for contender, model in chosen}
-    sampler = {name: curve.manifest.counts["sampler_seconds"] for name, curve in zip(methods, curves, strict=True)}
-    pq.write_table(points, context.directory / "curves.parquet")
-    pq.write_table(race_table(points, settings, sampler), context.directory / "summary.parquet")
-    return {"methods": len(methods), "points": points.num_rows}
-
-
 def curve_recipe(
-    contender: Contender,
-    base: NegativeSampling,
+    candidates: Sequence[NegativeSampling],
+    inputs: Mapping[str, Recipe],
+    measuring: Measuring,
     tuning: Measuring,
-    race: Measuring,
-    form: RowForm,
-    data: Mapping[str, Recipe],
     seed: int,
 ) -> Recipe:
-    """The curve of a method on the rows of the race, with the settings that did best on those of the tuning."""
-    candidates = contender.candidates(base)
-    stages = stage_recipes(candidates[0], choose_form(NegativeSampling, [form]), data, seed)
-    inputs = {role: data[role] for role in ("dataset", "features")} | stages
+    """The learning curve of a model; of several candidates, the one that did best on the rows of the tuning.
 
-    def curve(measuring: Measuring, models: tuple[NegativeSampling, ...], more: Mapping[str, Recipe]) -> Recipe:
-        options = CurveOptions(candidates=models, **measuring.options())
-        return Recipe("curve", measure_curve, options, inputs | dict(more), seed=seed)
-
-    trials = {f"trial-{place:03d}": curve(tuning, (model,), {}) for place, model in enumerate(candidates)}
+    The inputs are those of the model's own recipe.
+    """
+    models = tuple(without_unused_tree(model) for model in candidates)
+    if len(models) == 1:
+        return _curve(models, inputs, measuring, seed)
+    trials = {f"trial-{place:03d}": _curve((model,), inputs, tuning, seed) for place, model in enumerate(models)}
     choice = Recipe("choice", choose_settings, ChoiceOptions(), trials)
-    epochs = contender.epochs or race.epochs
-    return curve(race.model_copy(update={"epochs": epochs}), candidates, {"choice": choice})
+    return _curve(models, {**inputs, "choice": choice}, measuring, seed)
 
 
-def race_recipe(contenders: Sequence[Contender], curves: Sequence[Recipe]) -> Recipe:
-    """The table of a race, from its curves."""
-    inputs = {f"curve-{place:02d}": curve for place, curve in enumerate(curves)}
-    return Recipe("race", tabulate_race, RaceOptions(contenders=tuple(contenders)), inputs)
-
-
-def race_rows(directory: Path) -> list[dict[str, Any]]:
-    """The summary of a race that is made, for the command line."""
-    rows: list[dict[str, Any]] = pq.read_table(directory / "summary.parquet").to_pylist()
-    return rows
+def _curve(
+    models: tuple[NegativeSampling, ...], inputs: Mapping[str, Recipe], measuring: Measuring, seed: int
+) -> Recipe:
+    options = CurveOptions(candidates=models, **{name: getattr(measuring, name) for name in Measuring.model_fields})
+    return Recipe("curve", measure_curve, options, dict(inputs), seed=seed)
