@@ -30,6 +30,7 @@ ROOMS = (
     "inference estimators",
     "studies",
     "report",
+    "views",
 )
 DOORS = {"xcore/__init__.py"}  # may name everything, lazily
 
