@@ -12,7 +12,7 @@ help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
 
 run: $(READY) ## the main job end to end, on a generated dataset whose right answer is known
-	$(BIN)/python -m flows pipeline $(PRESET)
+	$(BIN)/eyrie pipeline $(PRESET)
 
 test: $(READY) lint types ## lint, types and all tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
@@ -25,7 +25,7 @@ types: $(READY) ## mypy, strict
 	$(BIN)/mypy
 
 serve: $(READY) ## Prefect, MLflow and a worker on this machine; PROFILE=postgres keeps their records in PostgreSQL
-	$(BIN)/python -m flows serve --profile $(PROFILE) $(OPTIONS)
+	$(BIN)/eyrie serve --profile $(PROFILE) $(OPTIONS)
 
 kernels: ## throw compiled kernels away: numba does not see edits in other modules than a kernel's own
 	find xcore benchmarks -name '*.nb[ic]' -delete

@@ -1,1 +1,1 @@
-"""The flows: chains of tasks that are run by a schedule, by the Prefect UI or by ``python -m flows``."""
+"""The flows: chains of tasks that are run by a schedule, by the Prefect UI or by ``eyrie``."""

@@ -1,4 +1,4 @@
-"""The command line: ``python -m flows NAME preset.yaml --set path=value`` runs a flow here and now."""
+"""The command line ``eyrie``, also ``python -m flows``: ``eyrie pipeline preset.yaml`` runs a flow here and now."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tasks import settings
-from tasks.endpoints import lock_embedded_server, use_services
+from tasks.endpoints import keep_imports_ours, lock_embedded_server, use_services
 from xcore.errors import EyrieError
 
 FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "study", "simulate")
 
 
+def run_program() -> NoReturn:
+    """The program ``eyrie``: run the command of the command line, and exit with its code."""
+    # A supervisor's stop ends as Ctrl-C does: Prefect's server, a process of its own, must not stay behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main())
+
+
 def main(words: list[str] | None = None) -> int:
     """Run a command; the exit code is 0, 1 (a bug), 2 (something the caller can mend) or 130 (Ctrl-C)."""
     arguments = _parser().parse_args(words)
+    keep_imports_ours()
     if arguments.run is not _serve:  # its servers and its worker write logs
         _quieten_libraries()
     try:
@@ -49,7 +57,7 @@ def _quieten_libraries() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m flows", description="Run Eyrie's flows and look after its store.")
+    parser = argparse.ArgumentParser(prog="eyrie", description="Run Eyrie's flows and look after its store.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in FLOW_NAMES:
         command = commands.add_parser(name, help=f"run the flow `{name}`")
@@ -112,7 +120,7 @@ def _add_service_commands(commands: Any) -> None:
     serve.set_defaults(run=_serve)
     deploy = commands.add_parser("deploy", help="make a Prefect server hold what prefect.yaml declares, and no more")
     deploy.add_argument(
-        "--no-worker-runs", action="store_true", help="mark runs that are said to be under way as crashed"
+        "--no-worker-runs", action="store_true", help="no worker runs: mark runs under way as crashed, then deploy"
     )
     deploy.set_defaults(run=_deploy)
     env = commands.add_parser("env", help="print the variables by which other programs reach the services")
@@ -155,9 +163,9 @@ def _serve_model(arguments: argparse.Namespace) -> int:
 
 
 def _deploy(arguments: argparse.Namespace) -> int:
-    from flows.operations.deploy import deploy
+    from flows.operations.deploy import deploy, prepare_server
 
-    return deploy(arguments.no_worker_runs)
+    return prepare_server() if arguments.no_worker_runs else deploy()
 
 
 def _env(arguments: argparse.Namespace) -> int:
@@ -167,6 +175,4 @@ def _env(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    # A supervisor's stop ends as Ctrl-C does: Prefect's server, a process of its own, must not stay behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main())
+    run_program()

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.catalogue import FLOWS, FlowEntry
+from flows.operations.embedded import start_embedded_api
+from flows.operations.lost_runs import mark_lost_runs
 from flows.params import FlowParams
 from flows.presets import load_params
 from flows.terminal import LineProgress, LiveProgress, show_summary, wide_console
@@ -37,6 +39,8 @@ def _run_with_progress(entry: FlowEntry, params: FlowParams) -> dict[str, Any]:
     progress_to = Console(stderr=True)
     if not os.environ.get("PREFECT_API_URL"):
         progress_to.print("starting the embedded Prefect API (PREFECT_API_URL names a server instead) ...", style="dim")
+    start_embedded_api()
+    mark_lost_runs()
     progress = LiveProgress(progress_to) if progress_to.is_terminal else LineProgress(progress_to)
     listeners.append(progress)
     try:

@@ -1,4 +1,4 @@
-"""``python -m flows models``: versions of a registered model, which of them serves, and how to go back."""
+"""``eyrie models``: versions of a registered model, which of them serves, and how to go back."""
 
 from __future__ import annotations
 

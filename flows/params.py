@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from tasks.evaluate import EvaluationOptions
 from xcore.components import Component
@@ -24,6 +24,8 @@ from xcore.text.family import AnyText
 from xcore.text.tfidf import Tfidf
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+AS_WRITTEN = "as written"  # context of a validation that leaves variables where they are
 
 _MADE_BY = {"text": "features", "grouping": "groups", "imputer": "imputed"}  # kind of what a part makes
 _RARELY_CHANGED = {"data", "rows", "evaluation", "promotion"}  # parts that seldom differ between runs
@@ -67,9 +69,9 @@ class FlowParams(Component):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_environment(cls, tree: Any) -> Any:
+    def _read_environment(cls, tree: Any, info: ValidationInfo) -> Any:
         """Put variables in when a run starts, not when it is scheduled: the worker knows where its files are."""
-        return expand_variables(tree)
+        return tree if info.context == AS_WRITTEN else expand_variables(tree)
 
     @property
     def run_name(self) -> str:

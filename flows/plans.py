@@ -28,7 +28,7 @@ class DataPlan:
     ----------
     dataset : Recipe
     form : str
-        Form of the rows that models see.
+        Form of the features.
     features : Recipe
         What holds those rows: features made of text, or the dataset itself.
     vocabulary : Recipe or None
@@ -42,6 +42,11 @@ class DataPlan:
     features: Recipe
     vocabulary: Recipe | None = None
     labels: Recipe | None = None
+
+    @property
+    def forms(self) -> tuple[RowForm, ...]:
+        """Forms in which models can have the rows: their features, and texts also as they are or as token numbers."""
+        return (self.form, "tokens", "text") if self.vocabulary else (self.form,)
 
     def inputs(self) -> dict[str, Recipe]:
         """As inputs of a step that learns, by role."""
@@ -61,7 +66,7 @@ class LearningPlan:
 
     def predictions_of(self, split: Split, k: int) -> Recipe:
         """What the model says of another split, or to another rank."""
-        return predictions_recipe(self.model, self.data.features, split, k)
+        return predictions_recipe(self.model, split, k)
 
 
 def plan_data(dataset: Recipe, form: Form, text: AnyText) -> DataPlan:
@@ -85,6 +90,6 @@ def plan_imputation(data: DataPlan, grouper: Grouper, imputer: Imputer, seed: in
 
 def plan_learning(model: Model, data: DataPlan, options: EvaluationOptions, seed: int) -> LearningPlan:
     """A model, trained on the imputed labels or else on the dataset's own, and measured."""
-    trained = model_recipe(model, data.form, data.inputs(), seed)
-    predictions = predictions_recipe(trained, data.features, options.split, max(options.ks))
+    trained = model_recipe(model, data.forms, data.inputs(), seed)
+    predictions = predictions_recipe(trained, options.split, max(options.ks))
     return LearningPlan(data, trained, predictions, evaluation_recipe(predictions, data.dataset, options, seed))

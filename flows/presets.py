@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from flows.params import AS_WRITTEN
 from xcore.components import Component
 from xcore.errors import ConfigError
 
@@ -25,16 +26,34 @@ def load_params(
 
     A preset may be written for another flow that takes more: what only that one takes is left out.
     """
-    tree = _read(preset) if preset else {}
-    if written_for:
-        others = written_for.model_fields.keys() - schema.model_fields.keys()
-        tree = {name: value for name, value in tree.items() if name not in others}
+    tree = _read_for(schema, preset, written_for) if preset else {}
     for override in overrides:
         _override(tree, override)
     try:
         return schema.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(_explain(error, preset)) from None
+        raise ConfigError(_explain(error, f"{preset} (with --set)" if preset else "the parameters")) from None
+
+
+def preset_as_written(
+    schema: type[Component], preset: Path, written_for: type[Component] | None = None
+) -> dict[str, Any]:
+    """What a preset sets, checked, in the form that the schema describes; variables stay as they are written."""
+    return params_as_written(schema, _read_for(schema, preset, written_for), str(preset))
+
+
+def params_as_written(schema: type[Component], tree: dict[str, Any], where: str) -> dict[str, Any]:
+    """The same for parameters that were read from the file `where`."""
+    try:
+        return schema.model_validate(tree, context=AS_WRITTEN).model_dump(mode="json", exclude_unset=True)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, where)) from None
+
+
+def _read_for(schema: type[Component], preset: Path, written_for: type[Component] | None) -> dict[str, Any]:
+    tree = _read(preset)
+    others = written_for.model_fields.keys() - schema.model_fields.keys() if written_for else set()
+    return {name: value for name, value in tree.items() if name not in others}
 
 
 def _read(preset: Path) -> dict[str, Any]:
@@ -100,7 +119,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _explain(error: ValidationError, preset: Path | None) -> str:
+def _explain(error: ValidationError, where: str) -> str:
     """One line for each problem: where, what is wrong, what was got."""
     lines, problems = [], error.errors()
     for problem in problems:
@@ -110,5 +129,4 @@ def _explain(error: ValidationError, preset: Path | None) -> str:
         place = ".".join(str(part) for part in loc)
         got = "" if problem["type"] in ("missing", "extra_forbidden") else f", got {str(problem['input'])[:80]!r}"
         lines.append(f"{place}: {problem['msg']}{got}")
-    where = f"{preset} (with --set)" if preset else "the parameters"
     return "\n  ".join([f"{where} cannot be used:", *lines])

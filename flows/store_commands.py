@@ -1,4 +1,4 @@
-"""``python -m flows artifacts``: what is in the store, how it was made, whether it is intact, and what can go."""
+"""``eyrie artifacts``: what is in the store, how it was made, whether it is intact, and what can go."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(line, highlight=False)
     if summary["nothing_changed"]:
         console.print("Nothing changed: every step had been made before, and nothing was run.")
-    console.print(f"MLflow run {summary['mlflow_run']}. Open the dashboards with: make serve", highlight=False)
+    console.print(f"MLflow run {summary['mlflow_run']}. Open the dashboards with: eyrie serve", highlight=False)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

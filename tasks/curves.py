@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from tasks.featurise import open_features
-from tasks.training_data import open_rows, open_training_data
+from tasks.training_data import forms_of, open_rows, open_training_data
 from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.dataset import Dataset
@@ -49,7 +48,7 @@ def measure_curve(context: BuildContext) -> Mapping[str, Any]:
     chosen = context.inputs.get("choice")
     place = json.loads((chosen.directory / "choice.json").read_text())["chosen"] if chosen else 0
     model = options.candidates[place].model_copy(update={"epochs": options.epochs})
-    form = choose_form(type(model), open_features(context.inputs["features"]).form)
+    form = choose_form(type(model), forms_of(context.inputs))
     stages = {role: declared.options for role, declared in model.stages(form).items()}
     data = open_training_data(context.inputs, form, stages=stages)
     measured = _measured_rows(context, form, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import site
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from xcore.files import replacing
 
 ProcessMark = tuple[int, float]  # an id may be given to another process later; with the time of its start it is unique
 
+# The system tells a process's start by its clock, which may be set meanwhile.
+SECONDS_OF_CLOCK_DRIFT = 5.0
+
 SETTINGS = {
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 are too few on a busy machine
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "600",  # ten are usual; a server that ends is noticed at once
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_UI_V2_ENABLED": "false",  # the newer UI asks an outside host
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
@@ -25,8 +29,22 @@ SETTINGS = {
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # the automation for lost runs counts on it
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # a summary as JSON is the only output then
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
 }
+
+
+def keep_imports_ours() -> None:
+    """Let every Python process that this one starts import the same `flows`, `tasks` and `xcore` as this one.
+
+    ``python -m`` looks into the current folder first, where a user may keep a package `flows` of their own. A source
+    folder goes on the path instead; an installed package is found without that.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
+    source = Path(__file__).resolve().parents[1]
+    if source not in {Path(path).resolve() for path in (*site.getsitepackages(), site.getusersitepackages())}:
+        others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != str(source)]
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(source), *others])
 
 
 def use_services() -> None:
@@ -81,16 +99,18 @@ def retract() -> None:
 
 
 def mark_of(pid: int) -> ProcessMark | None:
-    """What tells a process from all others; None if it is gone."""
+    """What tells a process from all others; None if it is gone, or has ended and waits for its parent to notice."""
     try:
-        return pid, psutil.Process(pid).create_time()
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else (pid, process.create_time())
     except psutil.NoSuchProcess:
         return None
 
 
 def is_alive(mark: Sequence[float] | None) -> bool:
     """Whether the process with this mark still runs."""
-    return mark is not None and mark_of(int(mark[0])) == tuple(mark)
+    known = mark_of(int(mark[0])) if mark else None
+    return mark is not None and known is not None and abs(known[1] - mark[1]) < SECONDS_OF_CLOCK_DRIFT
 
 
 def _file() -> Path:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.featurise import open_features
 from tasks.stages import stage_recipes
-from tasks.training_data import fit_context, open_training_data
+from tasks.training_data import fit_context, forms_of, open_training_data, row_inputs
 from xcore.artifacts import BuildContext, Recipe
 from xcore.models.base import Model, choose_form
 from xcore.training.data import RowForm
@@ -16,7 +15,7 @@ from xcore.training.data import RowForm
 def fit_model(context: BuildContext) -> Mapping[str, Any]:
     """Train on the training split: on its own labels or on imputed ones; a killed training goes on where it was."""
     model: Model = context.options
-    form = choose_form(type(model), open_features(context.inputs["features"]).form)
+    form = choose_form(type(model), forms_of(context.inputs))
     stages = {role: declared.options for role, declared in model.stages(form).items()}
     data = open_training_data(context.inputs, form, model.wants, stages)
     fitted = model.fit(data, fit_context(context))
@@ -25,8 +24,12 @@ def fit_model(context: BuildContext) -> Mapping[str, Any]:
     return {"rows": data.Y.shape[0], "features": fitted.n_features, "labels": fitted.n_labels, "positives": positives}
 
 
-def model_recipe(model: Model, form: RowForm, data: Mapping[str, Recipe], seed: int) -> Recipe:
-    """A model trained on the rows, labels and vocabulary that `data` names, with the stages that it declares."""
-    taken = choose_form(type(model), form)
-    inputs = {name: recipe for name, recipe in data.items() if name != "vocabulary" or model.wants & {"labels"}}
-    return Recipe("model", fit_model, model, inputs | stage_recipes(model, taken, data, seed), seed=seed)
+def model_recipe(model: Model, forms: Sequence[RowForm], data: Mapping[str, Recipe], seed: int) -> Recipe:
+    """A model trained on rows that can be had in some forms, with the stages that it declares.
+
+    `data` holds the recipes of the dataset, its features, its vocabulary and imputed labels, as far as there are any.
+    """
+    form = choose_form(type(model), forms)
+    names = ("dataset", "labels", "vocabulary") if "labels" in model.wants else ("dataset", "labels")
+    inputs = {name: data[name] for name in names if name in data} | row_inputs(form, data)
+    return Recipe("model", fit_model, model, inputs | stage_recipes(model, form, data, seed), seed=seed)

@@ -20,7 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 import xcore
 from tasks import settings
 from tasks.score import ModelParts, UsedModel
-from tasks.tracking import experiment_id, tracking_client
+from tasks.tracking import experiment_id
+from tasks.tracking_client import tracking_client
 from xcore.artifacts import ArtifactRef, KeptArtifact
 from xcore.components import Component
 from xcore.data.dataset import Dataset
@@ -123,9 +124,10 @@ def parts_of(model: ArtifactRef) -> ModelParts:
     """A model with all it needs, found by its manifest; an error says which part is gone or not understood."""
     store = settings.store()
     made = store.manifest(model)
-    features = store.manifest(made.inputs["features"])
     dataset = Dataset(store.open(made.inputs["dataset"]).directory)
-    vocabulary = features.inputs.get("vocabulary")
+    vocabulary = made.inputs.get("vocabulary")
+    if vocabulary is None and "features" in made.inputs:
+        vocabulary = store.manifest(made.inputs["features"]).inputs.get("vocabulary")
     text: Component | None = None
     try:
         family: Model = TypeAdapter[Model](AnyModel).validate_python(dict(made.options))

@@ -46,9 +46,12 @@ def _recall(fitted: Fitted, X: Matrix, k: int) -> dict[str, float]:
     return {} if recall is None else {"shortlist_recall": recall}
 
 
-def predictions_recipe(model: Recipe, features: Recipe, split: Split, k: int) -> Recipe:
-    """What a model says of a split."""
+def predictions_recipe(model: Recipe, split: Split, k: int) -> Recipe:
+    """What a model says of a split of the data that it was trained on."""
     if not isinstance(model.options, Model):
         raise TypeError(f"expected a recipe of a model, got one of {model.options}")
     options = Prediction(model=model.options, split=split, k=k)
-    return Recipe("predictions", predict_labels, options, {"model": model, "features": features})
+    rows = {name: model.inputs[name] for name in ("features", "dataset", "vocabulary") if name in model.inputs}
+    if "features" in rows:
+        rows = {"features": rows["features"]}
+    return Recipe("predictions", predict_labels, options, {"model": model} | rows)

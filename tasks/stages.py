@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import SerializeAsAny
 
-from tasks.featurise import open_features
-from tasks.training_data import fit_context, open_rows, open_training_data
+from tasks.training_data import fit_context, open_rows, open_training_data, row_inputs, splits_of
 from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.features import FeatureWriter
@@ -18,9 +17,10 @@ from xcore.training.stages import RowMap, Stage, Staged
 
 
 class StageStep(Component):
-    """A stage, and what opens the earlier stages that it uses."""
+    """A stage, the form of its rows, and what opens the earlier stages that it uses."""
 
     stage: SerializeAsAny[Stage]
+    form: RowForm
     uses: dict[str, SerializeAsAny[Stage]]
 
 
@@ -28,15 +28,15 @@ def make_stage(context: BuildContext) -> Mapping[str, Any]:
     """Fit a stage on the training split; one that maps rows is applied to every split, block by block."""
     start = time.process_time()
     options: StageStep = context.options
-    source = open_features(context.inputs["rows"])
-    data = open_training_data(context.inputs, source.form, options.stage.wants, options.uses)
+    form = options.form
+    data = open_training_data(context.inputs, form, options.stage.wants, options.uses)
     fitted = options.stage.fit(data, fit_context(context))
     fitted.save(context.directory)
     counts: dict[str, Any] = {}
     if isinstance(fitted, RowMap):
         with FeatureWriter(context.directory, fitted.dimensions) as writer:
-            for split in source.splits:
-                for block in open_rows(context.inputs, split, source.form).blocks():
+            for split in splits_of(context.inputs):
+                for block in open_rows(context.inputs, split, form).blocks():
                     writer.write(split, fitted.transform(block))
         counts = {"features": fitted.n_features, "dimensions": fitted.dimensions, "rows": writer.rows}
     return counts | {"cpu_seconds": time.process_time() - start}
@@ -50,11 +50,12 @@ def stage_recipes(model: Staged, form: RowForm, data: Mapping[str, Recipe], seed
     declared, made = model.stages(form), dict[str, Recipe]()
     for role, one in declared.items():
         stage = one.options
-        inputs = {"rows": data["features"] if one.rows is None else made[one.rows]}
+        inputs = row_inputs(form, data) if one.rows is None else {"features": made[one.rows]}
         if stage.learns_labels or stage.wants:
             inputs |= {name: data[name] for name in ("dataset", "labels", "vocabulary") if name in data}
         inputs |= {used: made[used] for used in one.uses}
-        step = StageStep(stage=stage, uses={used: declared[used].options for used in one.uses})
+        seen: RowForm = form if one.rows is None else "vector"
+        step = StageStep(stage=stage, form=seen, uses={used: declared[used].options for used in one.uses})
         seed_used = seed if stage.is_random else 0
         title = f"fit {role.replace('_', ' ')}"
         made[role] = Recipe(stage.artifact, make_stage, step, inputs, seed=seed_used, title=title)

@@ -1,4 +1,4 @@
-"""One MLflow run for each pipeline result: the only file that knows MLflow."""
+"""One MLflow run for each pipeline result."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
-
 from tasks import settings
+from tasks.lost_runs import PROCESS_TAG, own_process
 from tasks.mlflow_view import experiment_tags
+from tasks.tracking_client import one_at_a_time, tracking_client
 from xcore.artifacts import Artifact, Manifest
 from xcore.artifacts.manifest import library_versions
 from xcore.components import flatten
@@ -71,13 +71,16 @@ class TrackedRun:
         cls, client: MlflowClient, experiment_id: str, result_id: str, name: str, tags: Mapping[str, str]
     ) -> TrackedRun:
         tags = {ID_TAG: result_id, **tags}
-        known = _newest_run(client, experiment_id, tags)
-        if known is None:
-            return cls(client, client.create_run(experiment_id, tags=tags, run_name=name), is_new=True)
-        run = cls(client, known, is_new=False)
-        if run.is_reopened:
-            client.update_run(run.id, status="RUNNING")
-        return run
+        with one_at_a_time():
+            known = _newest_run(client, experiment_id, tags)
+            if known is None:
+                run, is_new = _create_run(client, experiment_id, name, tags)
+                return cls(client, run, is_new)
+            found = cls(client, known, is_new=False)
+            if found.is_reopened:
+                client.set_tag(found.id, PROCESS_TAG, own_process())
+                client.update_run(found.id, status="RUNNING")
+            return found
 
     def log_setup(
         self, parameters: Mapping[str, Any], tags: Mapping[str, str], everything: Mapping[str, Any] | None = None
@@ -168,23 +171,28 @@ def kept_ids() -> set[str]:
     return kept
 
 
-def tracking_client() -> MlflowClient:
-    """A client of where runs and registered models are kept."""
-    from mlflow import MlflowClient
+def _create_run(client: MlflowClient, experiment_id: str, name: str, tags: Mapping[str, str]) -> tuple[Run, bool]:
+    """A new run, and True; or one that another machine made at the same moment, and False.
 
-    uri = settings.tracking_uri()
-    if not uri.startswith("sqlite:"):
-        return MlflowClient(uri)
-    with FileLock(settings.make_home() / "mlflow.lock"):  # two processes must not create the tables at the same time
-        client = MlflowClient(uri)
-        client.search_experiments(max_results=1)
-    return client
+    The lock of a work folder does not hold elsewhere. So look again afterwards: the youngest of several runs give way.
+    """
+    own = client.create_run(experiment_id, tags={**tags, PROCESS_TAG: own_process()}, run_name=name)
+    runs = client.search_runs([experiment_id], _with_tags(tags))
+    oldest = min([own, *runs], key=lambda run: (run.info.start_time, run.info.run_id))
+    if oldest.info.run_id == own.info.run_id:
+        return own, True
+    client.set_terminated(own.info.run_id, "KILLED")
+    client.delete_run(own.info.run_id)
+    return oldest, False
 
 
 def _newest_run(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> Run | None:
-    wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
-    runs = client.search_runs([experiment_id], wanted, order_by=["attributes.start_time DESC"], max_results=1)
+    runs = client.search_runs([experiment_id], _with_tags(tags), order_by=["attributes.start_time DESC"], max_results=1)
     return runs[0] if runs else None
+
+
+def _with_tags(tags: Mapping[str, str]) -> str:
+    return " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
 
 
 def experiment_id(client: MlflowClient, name: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.featurise import open_features
-from xcore.artifacts import Artifact, BuildContext
+from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.data.dataset import Dataset
 from xcore.data.features import Features
 from xcore.data.readers.base import Split
@@ -69,12 +69,32 @@ class TextRows:
         return texts if self.vocabulary is None else load_text(self.vocabulary.directory).sequences(texts)
 
 
+def row_inputs(form: RowForm, data: Mapping[str, Recipe]) -> dict[str, Recipe]:
+    """What `open_rows` needs for a form: texts come from the dataset, token numbers from its vocabulary too."""
+    names = {"text": ("dataset",), "tokens": ("dataset", "vocabulary")}.get(form, ("features",))
+    return {name: data[name] for name in names}
+
+
 def open_rows(inputs: Mapping[str, Artifact], split: Split, form: RowForm) -> Rows:
-    """The rows of a split in a form: from the input `rows`, else from `features`, or for texts from the dataset."""
+    """The rows of a split in a form; see `row_inputs`."""
     if form in ("text", "tokens"):
         vocabulary = inputs["vocabulary"] if form == "tokens" else None
         return TextRows(Dataset(inputs["dataset"].directory), split, form, vocabulary)
-    return StoredRows(open_features(inputs.get("rows") or inputs["features"]), split, form)
+    return StoredRows(open_features(inputs["features"]), split, form)
+
+
+def forms_of(inputs: Mapping[str, Artifact]) -> list[RowForm]:
+    """The forms in which `open_rows` can give the rows of these inputs."""
+    forms: list[RowForm] = [open_features(inputs["features"]).form] if "features" in inputs else []
+    if "dataset" in inputs and Dataset(inputs["dataset"].directory).form == "text":
+        forms += ["tokens", "text"] if "vocabulary" in inputs else ["text"]
+    return forms
+
+
+def splits_of(inputs: Mapping[str, Artifact]) -> list[Split]:
+    """The splits that the rows of these inputs have."""
+    source = inputs.get("features") or inputs["dataset"]
+    return open_features(source).splits
 
 
 def training_labels(inputs: Mapping[str, Artifact]) -> CSR:

@@ -64,7 +64,7 @@ def source_of(form: Form, folder: Path) -> Source:
 def made_model(model: Model, form: Form, folder: Path) -> Recipe:
     """A model that is in the store, trained on a small source."""
     data = plan_data(dataset_recipe(source_of(form, folder), 0), form, Tfidf())
-    recipe = model_recipe(model, data.form, data.inputs(), 0)
+    recipe = model_recipe(model, data.forms, data.inputs(), 0)
     for step in recipe.lineage():
         settings.store().make(step)
     return recipe

@@ -51,7 +51,8 @@ def test_every_command_takes_its_options() -> None:
     assert given <= options
     for name in ("prefect", "worker", "deploy"):
         program, *words = SERVICES[name]["command"]
-        start = [sys.executable] if program == "python" else [sys.executable, "-m", program]
+        module = "flows" if program == "eyrie" else program
+        start = [sys.executable] if program == "python" else [sys.executable, "-m", module]
         known = ("worker", "start", "-m", "flows", "flows.operations.prefect_app", "deploy")
         verbs = [word for word in words if word in known]
         shown = subprocess.run([*start, *verbs, "--help"], capture_output=True, text=True, check=True, cwd=ROOT).stdout

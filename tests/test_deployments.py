@@ -1,7 +1,8 @@
 """prefect.yaml, the presets and the server's declarations: everything that is declared can be run."""
 
-import importlib
+import json
 import tomllib
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,22 @@ from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 
 from flows.catalogue import FLOWS
+from flows.operations.declarations import USUAL_SERVER, Deployment, read_declarations
 from flows.presets import load_params
+from tests.workplace import Workplace
+from xcore.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 PRESETS = {path.stem: path for path in sorted((ROOT / "deployments" / "presets").glob("*.yaml"))}
-DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
-SERVER: dict[str, Any] = yaml.safe_load((ROOT / "deployments" / "server.yaml").read_text())
-each_deployment = pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda deployment: deployment["name"])
+BLOCKS: list[dict[str, Any]] = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+DEPLOYMENTS = [Deployment.model_validate(block) for block in BLOCKS]
+SERVER: dict[str, Any] = yaml.safe_load(USUAL_SERVER.read_text())
+each_deployment = pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=lambda deployment: deployment.name)
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
 
 
 def flow_of_preset(stem: str) -> str:
@@ -30,9 +40,8 @@ def flow_of_preset(stem: str) -> str:
     )
 
 
-def flow_of(deployment: dict[str, Any]) -> Flow[..., Any]:
-    module, name = deployment["entrypoint"].rsplit(".", 1)
-    found = getattr(importlib.import_module(module), name)
+def flow_of(deployment: Deployment) -> Flow[..., Any]:
+    found = deployment.flow
     assert isinstance(found, Flow)
     return found
 
@@ -45,37 +54,38 @@ def test_every_preset_fits_its_flow(stem: str) -> None:
 
 
 @each_deployment
-def test_a_deployment_has_the_parameters_of_its_preset(deployment: dict[str, Any]) -> None:
+def test_a_deployment_has_the_parameters_of_its_preset(deployment: Deployment) -> None:
     """It is named after its preset, preceded by its flow where a preset serves several."""
     flow = flow_of(deployment)
-    preset = PRESETS.get(deployment["name"]) or PRESETS[deployment["name"].removeprefix(f"{flow.name}-")]
+    preset = PRESETS.get(deployment.name) or PRESETS[deployment.name.removeprefix(f"{flow.name}-")]
+    assert deployment.preset == preset.relative_to(ROOT)
     schema = FLOWS[flow.name].params
     expected = load_params(schema, preset, written_for=FLOWS[flow.name].preset_of)
-    assert schema.model_validate(deployment["parameters"]["params"]) == expected
+    assert schema.model_validate(deployment.run_parameters["params"]) == expected
 
 
 @each_deployment
-def test_the_server_accepts_a_deployments_parameters_and_refuses_others(deployment: dict[str, Any]) -> None:
+def test_the_server_accepts_a_deployments_parameters_and_refuses_others(deployment: Deployment) -> None:
     """The Prefect server knows only the schema, not our validators."""
     schema = parameter_schema(flow_of(deployment)).model_dump_for_openapi()
-    good = deployment["parameters"]
+    good = deployment.run_parameters
     assert validate(good, schema, raise_on_error=False, ignore_required=False) == []
     for wrong in ({"sead": 1}, {"seed": -1}):
         assert validate({"params": good["params"] | wrong}, schema, raise_on_error=False, ignore_required=False)
 
 
 @each_deployment
-def test_a_deployment_is_tagged_described_and_queued(deployment: dict[str, Any]) -> None:
-    assert "eyrie" in deployment["tags"], "without the tag, `deploy` does not remove it when it leaves the file"
-    assert deployment["description"].endswith(".")
-    assert deployment["work_pool"]["name"] == SERVER["work_pool"]["name"]
-    assert deployment["work_pool"]["work_queue_name"] in {queue["name"] for queue in SERVER["work_queues"]}
+def test_a_deployment_is_tagged_described_and_queued(deployment: Deployment) -> None:
+    assert "eyrie" in deployment.tags, "without the tag, `deploy` does not remove it when it leaves the file"
+    assert deployment.description.endswith(".")
+    assert deployment.work_pool.name == SERVER["work_pool"]["name"]
+    assert deployment.work_pool.work_queue_name in {queue["name"] for queue in SERVER["work_queues"]}
 
 
 @each_deployment
-def test_studies_are_scheduled_but_off(deployment: dict[str, Any]) -> None:
-    if "study" in deployment["tags"]:
-        assert [schedule["active"] for schedule in deployment["schedules"]] == [False]
+def test_studies_are_scheduled_but_off(deployment: Deployment) -> None:
+    if "study" in deployment.tags:
+        assert [schedule["active"] for schedule in deployment.schedules] == [False]
 
 
 def test_every_field_of_the_run_form_has_a_title_and_a_description() -> None:
@@ -111,10 +121,74 @@ def test_time_limits_name_flows_that_exist() -> None:
 
 
 def test_variables_in_parameters_are_read_where_the_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    (bibtex,) = (deployment for deployment in DEPLOYMENTS if deployment["name"] == "ingest-bibtex")
+    (bibtex,) = (deployment for deployment in DEPLOYMENTS if deployment.name == "ingest-bibtex")
     monkeypatch.setenv("XC_DATA", "far/away")
-    params = FLOWS["ingest"].params.model_validate(bibtex["parameters"]["params"])
+    params = FLOWS["ingest"].params.model_validate(bibtex.run_parameters["params"])
     assert params.options()["data"]["train"] == ["far/away/bibtex/train.txt"]
+
+
+def test_a_block_needs_a_preset_or_parameters_but_not_both() -> None:
+    block = DEPLOYMENTS[0].model_dump(exclude={"preset"})
+    with pytest.raises(ConfigError, match="needs either a preset or parameters"):
+        _ = Deployment.model_validate(block).run_parameters
+    tree = {"params": {"name": "own", "data": {"reader": {"kind": "generated"}}}}
+    assert Deployment.model_validate(block | {"parameters": tree}).run_parameters == tree
+
+
+def test_a_file_with_a_wrong_word_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prefect.yaml").write_text(yaml.safe_dump({"deployments": [BLOCKS[0] | {"presets": "a.yaml"}]}))
+    with pytest.raises(ConfigError, match="presets: Extra inputs are not permitted"):
+        read_declarations()
+
+
+def test_a_preset_that_does_not_fit_is_refused_before_it_is_deployed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefect_server: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump({"name": "bad", "simulation": {"kind": "regression"}, "sead": 1}))
+    simulate = next(block for block in BLOCKS if block["name"] == "simulate-regression")
+    (tmp_path / "prefect.yaml").write_text(yaml.safe_dump({"deployments": [simulate | {"preset": "bad.yaml"}]}))
+    done = Workplace(tmp_path / "home", PREFECT_API_URL=prefect_server, PYTHONPATH=str(ROOT)).run(
+        "deploy", folder=tmp_path
+    )
+    assert done.returncode == 2
+    assert "bad.yaml cannot be used" in done.stderr
+    assert "sead: Extra inputs are not permitted" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_server_holds_what_the_file_declares_and_twice_is_as_good_as_once(
+    tmp_path: Path, prefect_server: str
+) -> None:
+    workplace = Workplace(tmp_path / "home", PREFECT_API_URL=prefect_server)
+    held = []
+    for _ in range(2):
+        done = workplace.run("deploy")
+        assert done.returncode == 0, done.stderr
+        held.append({one["name"]: one for one in ask(f"{prefect_server}/deployments/filter")})
+    first, second = held
+    assert {name: one["id"] for name, one in first.items()} == {name: one["id"] for name, one in second.items()}
+    assert set(second) == {deployment.name for deployment in DEPLOYMENTS}
+    for deployment in DEPLOYMENTS:
+        one = second[deployment.name]
+        assert one["parameters"] == deployment.run_parameters
+        assert [schedule["slug"] for schedule in one["schedules"]] == [one["slug"] for one in deployment.schedules]
+        assert one["work_queue_name"] == deployment.work_pool.work_queue_name
+    assert second["retrain-demo"]["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
+
+    words = ("--no-prompt", "deploy", "--name", "pipeline-demo")
+    done = workplace.run(*words, script=("-m", "prefect"))
+    assert done.returncode != 0, "it knows no presets: what it would make has no parameters"
+    assert "eyrie deploy" in done.stdout + done.stderr
+    (demo,) = (one for one in ask(f"{prefect_server}/deployments/filter") if one["name"] == "pipeline-demo")
+    assert demo["parameters"] == second["pipeline-demo"]["parameters"]
+
+
+def ask(url: str) -> list[dict[str, Any]]:
+    request = urllib.request.Request(url, data=b"{}", headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        found: list[dict[str, Any]] = json.load(answer)
+    return found
 
 
 def test_pins_agree_with_the_constraints() -> None:

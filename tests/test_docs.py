@@ -45,8 +45,8 @@ def test_files_named_in_backticks_exist(page: Path) -> None:
 def test_commands_in_the_docs_are_commands() -> None:
     commands = {*FLOW_NAMES, "artifacts", "models", "serve", "deploy", "env"}
     for page in PAGES:
-        for name in re.findall(r"python -m flows ([a-z-]+)", page.read_text()):
-            assert name in commands, f"{page.name} speaks of `python -m flows {name}`"
+        for name in re.findall(r"(?:`|^|\()(?:eyrie|python -m flows) ([a-z-]+)", page.read_text(), re.M):
+            assert name in commands, f"{page.name} speaks of `eyrie {name}`"
 
 
 def test_targets_in_the_docs_are_in_the_makefile() -> None:

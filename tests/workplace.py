@@ -22,18 +22,22 @@ class Workplace:
         self.environment |= {"EYRIE_HOME": str(home), **environment}
         self.code = ROOT
 
-    def start(self, *words: str, script: tuple[str, ...] = ("-m", "flows")) -> "subprocess.Popen[str]":
+    def start(
+        self, *words: str, script: tuple[str, ...] = ("-m", "flows"), folder: Path | None = None
+    ) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             [sys.executable, *script, *words],
-            cwd=self.code,
+            cwd=folder or self.code,
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def run(self, *words: str, script: tuple[str, ...] = ("-m", "flows")) -> "subprocess.CompletedProcess[str]":
-        process = self.start(*words, script=script)
+    def run(
+        self, *words: str, script: tuple[str, ...] = ("-m", "flows"), folder: Path | None = None
+    ) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*words, script=script, folder=folder)
         out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 

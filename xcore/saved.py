@@ -6,12 +6,13 @@ own: `xcore.numeric.checks`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from xcore.errors import ArtifactDamaged
 
@@ -35,6 +36,28 @@ def read_json(path: Path, schema: type[Document]) -> Document:
         where = f"field '{place}'" if place else "the whole"
         raise _damaged(path, f"{where} is wrong: {first['msg']}; got {str(first['input'])[:80]}") from error
     return content
+
+
+def read_kind(path: Path, kinds: Collection[str]) -> str:
+    """The field ``kind`` of a JSON file, which tells what opens the rest; one of `kinds`."""
+    kind = read_json(path, _OfKind).kind
+    if kind not in kinds:
+        raise ArtifactDamaged(
+            f"{path}: field 'kind' is {kind!r}, expected one of {sorted(kinds)}; take an artifact of this version"
+        )
+    return kind
+
+
+def read_options(path: Path, family: Any) -> Any:
+    """The field ``options`` of a JSON file as a member of a family; other fields are not looked at."""
+    model = create_model("Saved", options=(family, ...))
+    return read_json(path, model).options  # type: ignore[attr-defined]
+
+
+class _OfKind(BaseModel):
+    """The field that every saved member of a family has; the loader of the kind looks at the rest."""
+
+    kind: str
 
 
 def read_table(path: Path, columns: dict[str, pa.DataType]) -> pa.Table:

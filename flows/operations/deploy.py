@@ -2,68 +2,102 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from flows.operations.declarations import COMMAND, DEPLOYMENTS, Declared, Deployment, read_declarations, read_server
+from flows.operations.lost_runs import crash_pool_runs, mark_lost_runs
 
-from xcore.errors import ConfigError, EyrieError
-
-DEPLOYMENTS, SERVER = Path("prefect.yaml"), Path("deployments/server.yaml")
 OURS = "eyrie"  # tag of every deployment and first word of every automation that these files declare
 PAGE = 200
 
 
-def deploy(no_worker_runs: bool = False) -> int:
-    """Apply the files to the server of ``PREFECT_API_URL``; what they declared before and no longer do is removed.
-
-    With `no_worker_runs`, runs that are said to be under way in the pool are known to be lost, and are marked Crashed.
-    """
-    if no_worker_runs:
-        crash_lost_runs()
-    from prefect.client.orchestration import get_client
-
-    declared, server = _read(DEPLOYMENTS), _read(SERVER)
-    with get_client(sync_client=True) as client:
-        _apply_pool(client, server["work_pool"])
-        _apply_queues(client, server["work_pool"]["name"], server["work_queues"])
-        _apply_deployments()
-        for name in _remove_deployments(client, declared["deployments"]):
-            print(f"removed {name}: it is no longer in {DEPLOYMENTS}")
-        for name in _apply_automations(client, server["automations"]):
-            print(f"removed the automation {name}: it is no longer in {SERVER}")
-    print(f"{len(declared['deployments'])} deployments, {len(server['automations'])} automations")
+def deploy() -> int:
+    """Apply the files to the server of ``PREFECT_API_URL``; what they declared before and no longer do is removed."""
+    declared = read_declarations()
+    _apply_server(declared.server)
+    _apply_deployments(declared)
     return 0
 
 
-def crash_lost_runs() -> None:
-    """Mark runs as Crashed that no worker works on any more, so that they can be retried."""
+def prepare_server() -> int:
+    """What `serve` does before its worker starts: lost runs are marked, and the files are applied.
+
+    Runs that are said to be under way in the pool are known to be lost. Without a `prefect.yaml` there are no
+    deployments to apply, and those that the server holds stay.
+    """
+    server = read_server()
+    crash_pool_runs(server["work_pool"]["name"])
+    mark_lost_runs()
+    if DEPLOYMENTS.exists():
+        return deploy()
+    _apply_server(server)
+    print(f"no {DEPLOYMENTS} in {Path.cwd()}: no deployments were applied")
+    return 0
+
+
+def _apply_server(server: Mapping[str, Any]) -> None:
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas import filters
-    from prefect.client.schemas.objects import StateType
-    from prefect.states import Crashed
 
-    pool = filters.WorkPoolFilterName(any_=[_read(SERVER)["work_pool"]["name"]])
-    under_way = filters.FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING, StateType.CANCELLING])
-    lost = "The services were stopped while this was under way. A retry goes on after the last finished step."
     with get_client(sync_client=True) as client:
-        for run in client.read_flow_runs(
-            flow_run_filter=filters.FlowRunFilter(state=filters.FlowRunFilterState(type=under_way)),
-            work_pool_filter=filters.WorkPoolFilter(name=pool),
-        ):
-            client.set_flow_run_state(run.id, Crashed(message=lost), force=True)
-            print(f"run {run.name} was lost: marked Crashed")
+        _apply_pool(client, server["work_pool"])
+        _apply_queues(client, server["work_pool"]["name"], server["work_queues"])
+        for name in _apply_automations(client, server["automations"]):
+            print(f"removed the automation {name}: it is no longer declared")
+    print(f"{len(server['automations'])} automations")
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        tree: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} was not found in {Path.cwd()}: run this in the folder that holds it") from None
-    return tree
+def _apply_deployments(declared: Declared) -> None:
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        for deployment in declared.deployments:
+            _apply_deployment(client, deployment, declared.source.parent)
+        for name in _remove_deployments(client, declared.deployments):
+            print(f"removed {name}: it is no longer in {declared.source.name}")
+    print(f"{len(declared.deployments)} deployments")
+
+
+def _apply_deployment(client: Any, deployment: Deployment, folder: Path) -> None:
+    """Create or update a deployment. Its runs work in `folder`, so that relative paths mean the same there as here."""
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+    from prefect.utilities.callables import parameter_schema
+
+    schema = parameter_schema(deployment.flow).model_dump_for_openapi()
+    limit, options = _concurrency(deployment.concurrency_limit)
+    client.create_deployment(
+        flow_id=client.create_flow(deployment.flow),
+        name=deployment.name,
+        description=deployment.description,
+        entrypoint=deployment.entrypoint,
+        tags=list(deployment.tags),
+        parameters=deployment.run_parameters,
+        parameter_openapi_schema=schema,
+        enforce_parameter_schema=True,
+        work_pool_name=deployment.work_pool.name,
+        work_queue_name=deployment.work_pool.work_queue_name,
+        job_variables={"command": COMMAND, **deployment.work_pool.job_variables},
+        schedules=[DeploymentScheduleCreate.model_validate(_schedule(one)) for one in deployment.schedules],
+        concurrency_limit=limit,
+        concurrency_options=options,
+        pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": str(folder)}}],
+    )
+
+
+def _schedule(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Prefect's own form: when it fires, apart from what concerns the deployment."""
+    outside = {"active", "slug", "parameters", "max_scheduled_runs"}
+    when = {name: value for name, value in declared.items() if name not in outside}
+    return {name: value for name, value in declared.items() if name in outside} | {"schedule": when}
+
+
+def _concurrency(limit: int | Mapping[str, Any] | None) -> tuple[int | None, Any]:
+    from prefect.client.schemas.objects import ConcurrencyOptions
+
+    if not isinstance(limit, Mapping):
+        return limit, None
+    return limit["limit"], ConcurrencyOptions(**{name: value for name, value in limit.items() if name != "limit"})
 
 
 def _apply_pool(client: Any, pool: Mapping[str, Any]) -> None:
@@ -89,23 +123,11 @@ def _apply_queues(client: Any, pool: str, queues: Iterable[Mapping[str, Any]]) -
             client.update_work_queue(known[queue["name"]].id, **changes)
 
 
-def _apply_deployments() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
-        check=False,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    if done.returncode:
-        raise EyrieError(f"`prefect deploy --all` failed with exit code {done.returncode}:\n{done.stdout}")
-
-
-def _remove_deployments(client: Any, declared: Iterable[Mapping[str, Any]]) -> list[str]:
+def _remove_deployments(client: Any, declared: Iterable[Deployment]) -> list[str]:
     """Delete deployments that carry our tag and are not declared; others on the same server are not ours to touch."""
     from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
 
-    kept = {(deployment["entrypoint"], deployment["name"]) for deployment in declared}
+    kept = {(deployment.entrypoint, deployment.name) for deployment in declared}
     ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[OURS]))
     known: list[Any] = []
     while page := client.read_deployments(deployment_filter=ours, limit=PAGE, offset=len(known)):

@@ -26,6 +26,7 @@ from flows.operations.trusted import LOOPBACK, trusted_names, trusted_origins
 from tasks import settings
 from tasks.endpoints import announce, leftovers, retract, running_services
 from tasks.settings import AUTH_VARIABLE
+from tasks.tracking_client import ensure_tracking_database
 from xcore.components import Component
 from xcore.errors import ConfigError, EyrieError
 
@@ -82,9 +83,9 @@ def _stop(plan: _Plan, supervisor: Supervisor) -> None:
     try:
         if supervisor.wind_down("worker"):
             os.environ.update(plan.client_environment())
-            from flows.operations.deploy import crash_lost_runs
+            from flows.operations.lost_runs import crash_pool_runs
 
-            crash_lost_runs()
+            crash_pool_runs(POOL)
     finally:
         supervisor.stop()
 
@@ -139,7 +140,9 @@ def _databases(options: ServeOptions) -> Iterator[_Databases]:
     home = settings.home()
     if options.profile == "sqlite":
         (home / "prefect").mkdir(exist_ok=True)
-        yield _Databases(f"sqlite+aiosqlite:///{home / 'prefect' / 'prefect.db'}", f"sqlite:///{home / 'mlflow.db'}")
+        mlflow = f"sqlite:///{home / 'mlflow.db'}"
+        ensure_tracking_database(mlflow)  # Prefect's and PostgreSQL's need no such care: a killed start is gone on with
+        yield _Databases(f"sqlite+aiosqlite:///{home / 'prefect' / 'prefect.db'}", mlflow)
         return
     with postgres_server(home / "postgres") as server:
         for name in ("eyrie_prefect", "eyrie_mlflow"):
@@ -185,7 +188,8 @@ class _Plan:
 
     def worker_environment(self) -> dict[str, str]:
         """The worker and its runs speak to the servers, and keep artifacts in this work folder."""
-        return {**os.environ, "EYRIE_HOME": str(settings.home()), **self.client_environment()}
+        programs = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+        return {**os.environ, "PATH": programs, "EYRIE_HOME": str(settings.home()), **self.client_environment()}
 
     def prefect_environment(self) -> dict[str, str]:
         """A server that answers only its own pages, and only with the password where there is one."""
@@ -265,7 +269,8 @@ def _start(plan: _Plan, supervisor: Supervisor) -> None:
         *("--no-serve-artifacts", "--default-artifact-root", (settings.home() / "mlflow-files").as_uri()),
         *(("--app-name", "basic-auth") if plan.options.auth else ()),
     )
-    worker = ("-m", "prefect", "worker", "start", "--pool", POOL, "--name", "eyrie")
+    pinned = ("-P", "-m", "flows.operations.pinned")
+    worker = (*pinned, "prefect", "worker", "start", "--pool", POOL, "--name", "eyrie")
     for name, words, environment in (
         ("prefect", prefect, plan.prefect_environment()),
         ("mlflow", mlflow, plan.mlflow_environment()),
@@ -273,9 +278,9 @@ def _start(plan: _Plan, supervisor: Supervisor) -> None:
         supervisor.start(name, [sys.executable, *words], environment)
         announce(supervisor.processes, {})
     supervisor.wait_until_healthy("prefect", f"{plan.prefect}/api/health")
+    supervisor.wait_until_healthy("mlflow", f"{plan.mlflow}/health")  # lost runs are marked in both
     supervisor.call("deploy", [sys.executable, "-m", "flows", "deploy", "--no-worker-runs"], plan.worker_environment())
     supervisor.start("worker", [sys.executable, *worker], plan.worker_environment())
-    supervisor.wait_until_healthy("mlflow", f"{plan.mlflow}/health")
     announce(supervisor.processes, plan.client_environment())
     print(f"Prefect  {plan.prefect}/deployments")
     print(f"MLflow   {plan.mlflow}/#/experiments?workflowType=machine_learning")

@@ -1,4 +1,4 @@
-"""`python -m flows serve` in a work folder of its own, as a person would start it, and questions to its servers."""
+"""`eyrie serve` in a work folder of its own, as a person would start it, and questions to its servers."""
 
 from __future__ import annotations
 

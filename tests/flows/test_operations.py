@@ -43,7 +43,7 @@ class Terminal:
     """A shell that keeps its variables from block to block, in a work folder."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
-        self.workplace = Workplace(folder / "home", **environment)
+        self.workplace = Workplace(folder / "home", PYTHONPATH=str(ROOT), **environment)
         self._folder = folder
         self._variables = folder / "variables"
         self._variables.touch()
@@ -144,7 +144,7 @@ def test_the_page_leads_to_a_scheduled_promoted_served_model(terminal: Terminal,
                 answers.append(terminal.run(next(blocks)))
         else:
             terminal.run(block)
-    versions = json.loads(terminal.run("python -m flows models ls demo --json"))
+    versions = json.loads(terminal.run("eyrie models ls demo --json"))
     assert {version["version"]: "champion" in version["aliases"] for version in versions} == {1: True, 2: False}
     (served,) = [json.loads(answer)["predictions"] for answer in answers]
     assert len(served[0]["labels"]) == 3
@@ -171,7 +171,7 @@ def test_deploy_removes_what_left_the_file_and_nothing_else(terminal: Terminal, 
         "    simulate.to_deployment(name, tags=tags).apply(work_pool_name='local')\n"
     )
     terminal.run(f'python -c "{code}"')
-    said = terminal.run("python -m flows deploy")
+    said = terminal.run("eyrie deploy")
     assert "removed left" in said
     assert "foreign" not in said
     listed = terminal.run("prefect deployment ls")
@@ -209,7 +209,7 @@ def test_the_same_on_postgres_behind_a_password(tmp_path_factory: pytest.TempPat
     with terminal.running("make serve PROFILE=postgres\n", READY["make serve"]):
         terminal.run(BLOCKS[1])
         terminal.run("prefect deployment run simulate/simulate-regression --watch")
-        prefect, mlflow = re.findall(r"=(http://127\.0\.0\.1:\d+)", terminal.run("python -m flows env"))
+        prefect, mlflow = re.findall(r"=(http://127\.0\.0\.1:\d+)", terminal.run("eyrie env"))
         assert refused(f"{prefect}/api/admin/version"), "nobody else may come in"
         assert refused(f"{mlflow}/api/2.0/mlflow/experiments/search?max_results=1")
         assert home.stat().st_mode & 0o077 == (0o010 if os.geteuid() == 0 else 0), "its group may pass"

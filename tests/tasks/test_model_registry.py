@@ -28,7 +28,8 @@ from tasks.model_registry import (
     source_run,
     versions,
 )
-from tasks.tracking import TrackedRun, tracking_client
+from tasks.tracking import TrackedRun
+from tasks.tracking_client import tracking_client
 from tests.conftest import free_port, wait_until_healthy
 from tests.small_models import made_model, texts
 from xcore.data.readers.base import Form

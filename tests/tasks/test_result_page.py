@@ -7,7 +7,8 @@ import pytest
 
 from tasks.mlflow_view import COLUMN_WIDTHS, PARALLEL_METRICS, view_link
 from tasks.result_page import report_key, result_markdown
-from tasks.tracking import TrackedRun, experiment_id, tracking_client
+from tasks.tracking import TrackedRun, experiment_id
+from tasks.tracking_client import tracking_client
 
 
 def summary(**changes: Any) -> dict[str, Any]:

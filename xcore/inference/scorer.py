@@ -84,7 +84,7 @@ class Scorer:
             )
         if (self.form == "text") != (self.text is not None):
             raise ConfigError("a model of texts needs the vocabulary it was trained with, and only such a model")
-        if self.text is not None and self.text.n_features != self.fitted.n_features:
+        if self.text is not None and self.fitted.form != "text" and self.text.n_features != self.fitted.n_features:
             raise ConfigError(
                 f"the model was trained on {self.fitted.n_features} features but the vocabulary has "
                 f"{self.text.n_features}: take the vocabulary that the model was trained with"
@@ -110,7 +110,7 @@ class Scorer:
         return pa.table({"labels": lists(self.label_ids), "names": lists(self.label_names), "scores": scores})
 
     def features(self, rows: pa.RecordBatch) -> Matrix:
-        """The rows as the model sees them: CSR or dense, float32 (n, n_features).
+        """The rows in the form that the model takes.
 
         Raises
         ------
@@ -118,8 +118,11 @@ class Scorer:
             A column is missing, or a row does not lie in the model's feature space; the first such row is named.
         """
         if self.text is not None:
-            (texts,) = self._columns(rows, "text")
-            return self.text.transform("" if text is None else text for text in texts.to_pylist())
+            (column,) = self._columns(rows, "text")
+            texts = ["" if text is None else text for text in column.to_pylist()]
+            if self.fitted.form == "text":
+                return texts
+            return self.text.sequences(texts) if self.fitted.form == "tokens" else self.text.transform(texts)
         if self.form == "vector":
             (vectors,) = self._columns(rows, "vector")
             offsets, flat = _parts(vectors)

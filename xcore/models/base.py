@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Protocol, Self, runtime_checkable
@@ -76,7 +76,7 @@ class Model(Component):
         from ``context.scratch`` or not.
         """
         context = context or FitContext()
-        form = choose_form(type(self), data.form)
+        form = choose_form(type(self), [data.form])
         with context.limited_threads():
             data = data if form == data.form else _converted(data)
             return self._fit(prepare(self, data, context), context)
@@ -90,18 +90,20 @@ class Model(Component):
         raise TypeError(f"{cls.__name__} has no load")
 
 
-def choose_form(model: type[Model], available: RowForm) -> RowForm:
-    """The form in which a model takes rows that come in another one; `ConfigError` where it cannot take them.
+def choose_form(model: type[Model], available: Sequence[RowForm]) -> RowForm:
+    """The form in which a model takes rows that can be had in some forms; `ConfigError` where it takes none of them.
 
     Vectors may serve a model of sparse rows: every value is stored. The other way round the rows would not fit.
     """
-    if available in model.takes:
-        return available
-    if available == "vector" and "sparse" in model.takes:
+    for form in model.takes:
+        if form in available:
+            return form
+    if "vector" in available and "sparse" in model.takes:
         return "sparse"
     raise ConfigError(
         f"kind: {model.model_fields['kind'].default} takes {' or '.join(model.takes)} rows, "
-        f"but the rows are {available}. Choose another model, or a text featuriser or embedding that makes such rows"
+        f"but the rows are {' or '.join(available)}. "
+        "Choose another model, or a text featuriser or embedding that makes such rows"
     )
 
 

@@ -150,7 +150,7 @@ def lineage_section(run: Run) -> Html:
         table(["Artifact", "Step", "Made of", "Made at", "Commit"], rows),
         note(
             "An id names everything that went into an artifact. ",
-            element("code", f"python -m flows artifacts show {run['evaluation'].ref.id}"),
+            element("code", f"eyrie artifacts show {run['evaluation'].ref.id}"),
             " tells the rest, and the id is a tag of the MLflow run.",
         ),
     )

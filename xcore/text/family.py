@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from xcore.saved import read_json
+from xcore.saved import read_options
 from xcore.text.tfidf import FittedText, HashedTfidf, Tfidf
 from xcore.text.wordllama import FittedEncoder, WordLlama
 
@@ -15,13 +15,7 @@ AnyFittedText: TypeAlias = FittedText | FittedEncoder
 
 def load_text(directory: Path) -> AnyFittedText:
     """Read what a fitted featuriser wrote."""
-    options = read_json(directory / "text.json", _About).options
+    options = read_options(directory / "text.json", AnyText)
     if isinstance(options, WordLlama):
         return FittedEncoder.load(directory)
     return FittedText.load(options, directory)
-
-
-class _About(BaseModel):
-    """What every ``text.json`` holds; the loader of the kind looks at the rest."""
-
-    options: AnyText

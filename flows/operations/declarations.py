@@ -1,0 +1,98 @@
+"""What the files declare: deployments in `prefect.yaml`; pool, queues and automations in `server.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from flows.catalogue import FLOWS, FlowEntry
+from flows.presets import params_as_written, preset_as_written
+from xcore.components import Component
+from xcore.errors import ConfigError
+
+DEPLOYMENTS = Path("prefect.yaml")
+OWN_SERVER, USUAL_SERVER = Path("deployments/server.yaml"), Path(__file__).with_name("server.yaml")
+# The worker's usual command would import a user's own `flows` where there is one in the run's folder.
+COMMAND = "python -P -m flows.operations.pinned prefect.engine"
+
+
+class WorkPool(Component):
+    """Where the runs of a deployment go."""
+
+    name: str = Field(description="A work pool.")
+    work_queue_name: str = Field(description="One of its queues.")
+    job_variables: dict[str, Any] = Field({}, description="Settings of the pool that differ for this deployment.")
+
+
+class Deployment(Component):
+    """A block of `prefect.yaml`. The parameters are those of a preset, or stand in the block."""
+
+    name: str = Field(description="What it is called.")
+    description: str = Field(description="What it does.")
+    entrypoint: str = Field(description="module.flow")
+    tags: tuple[str, ...] = Field(description="The first is `eyrie`.")
+    work_pool: WorkPool = Field(description="Where its runs go.")
+    schedules: tuple[dict[str, Any], ...] = Field((), description="cron, interval or rrule; active; slug.")
+    concurrency_limit: int | dict[str, Any] | None = Field(None, description="Runs at a time.")
+    preset: Path | None = Field(None, description="File with the parameters, as a path from prefect.yaml.")
+    parameters: dict[str, Any] | None = Field(None, description="Parameters, where there is no preset.")
+
+    @property
+    def flow(self) -> Any:
+        """The flow, imported."""
+        module, _, name = self.entrypoint.rpartition(".")
+        return getattr(import_module(module), name)
+
+    @property
+    def run_parameters(self) -> dict[str, Any]:
+        """Parameters of a run, with variables as they are written: they are read where the run is."""
+        if (self.preset is None) == (self.parameters is None):
+            raise ConfigError(f"{DEPLOYMENTS}: deployment {self.name} needs either a preset or parameters")
+        entry: FlowEntry = FLOWS[self.flow.name]
+        if self.preset:
+            return {"params": preset_as_written(entry.params, self.preset, entry.preset_of)}
+        tree = dict(self.parameters or {}).get("params", {})
+        return {"params": params_as_written(entry.params, tree, f"deployment {self.name} in {DEPLOYMENTS}")}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """All that a server is to hold; `source` says where the deployments were declared."""
+
+    deployments: tuple[Deployment, ...]
+    server: Mapping[str, Any]
+    source: Path
+
+
+def read_declarations() -> Declared:
+    """Read `prefect.yaml` of the current folder, and the server's declarations."""
+    try:
+        deployments = tuple(Deployment.model_validate(block) for block in _read(DEPLOYMENTS)["deployments"])
+    except ValidationError as error:
+        problems = "\n  ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ConfigError(f"{DEPLOYMENTS} cannot be used: in a deployment\n  {problems}") from None
+    return Declared(deployments, read_server(), DEPLOYMENTS.absolute())
+
+
+def read_server() -> Mapping[str, Any]:
+    """Pool, queues and automations: of a file in the current folder, or the usual ones."""
+    return _read(OWN_SERVER if OWN_SERVER.exists() else USUAL_SERVER)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        tree: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path} was not found in {Path.cwd()}: run this in the folder that holds it. "
+            "It declares deployments; docs/operations.md shows how to write one"
+        ) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
+    return tree
