@@ -25,12 +25,12 @@ ROOMS = (
     "network imputation",
     "embedding",
     "models",
-    "inference estimators",
+    "inference library",
     "studies",
     "report",
     "views",
 )
-DOORS = {"xcore/__init__.py"}  # may name everything, lazily
+DOORS = {"xcore/__init__.py", "xcore/public.py"}  # may name everything, lazily
 KNOWS_MLFLOW = {
     "tasks/tracking.py",
     "tasks/tracking_client.py",

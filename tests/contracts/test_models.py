@@ -358,6 +358,12 @@ def test_a_matrix_of_any_format_is_learnt_from_alike(deterministic: Model, tmp_p
         assert same(found.predict_topk(X, 3), given.predict_topk(square[0], 3))
 
 
+def test_stored_zeros_of_the_targets_are_no_labels() -> None:
+    Y = planted(5).Y.copy()
+    n_before, Y.data[0] = Y.nnz, 0
+    assert TrainingData.of(planted(5).X, Y).Y.nnz == n_before - 1
+
+
 def test_features_that_are_not_finite_are_refused_in_training_and_in_prediction(ready: Fitted) -> None:
     rows = planted(5, seed=1).X.copy()
     rows.data[3] = np.nan

@@ -151,9 +151,17 @@ def _seed_of(rng: np.random.Generator) -> int:
     return zlib.crc32(json.dumps(rng.bit_generator.state, sort_keys=True, default=str).encode())
 
 
-@numba.njit(cache=True, nogil=True)
 def _unit_rows(rows: SparseRows) -> SparseRows:
     """Rows of length 1; those that are so already, as TF-IDF makes them, stay as they are, without a copy if all do."""
+    scales = _row_scales(rows)
+    if np.all(scales == 1):
+        return rows
+    # out here because a compiled function cannot return arrays that are read-only or not, as mapped files may be
+    return SparseRows(_scaled(rows, scales), rows.indices, rows.indptr)
+
+
+@numba.njit(cache=True, nogil=True)
+def _row_scales(rows: SparseRows) -> Float32:
     scales = np.ones(len(rows.indptr) - 1, np.float32)
     for i in range(len(scales)):
         square = 0.0
@@ -161,12 +169,15 @@ def _unit_rows(rows: SparseRows) -> SparseRows:
             square += np.float64(value) * value
         if square > 0 and abs(square - 1) > ALREADY_ONE:
             scales[i] = 1 / np.sqrt(square)
-    if np.all(scales == 1):
-        return rows
+    return scales
+
+
+@numba.njit(cache=True, nogil=True)
+def _scaled(rows: SparseRows, scales: Float32) -> Float32:
     values = rows.data.copy()
     for i in range(len(scales)):
         values[rows.indptr[i] : rows.indptr[i + 1]] *= scales[i]
-    return SparseRows(values, rows.indices, rows.indptr)
+    return values
 
 
 def _no_curve() -> Float32:
