@@ -20,17 +20,30 @@ from xcore.inference.scorer import Batch, Cut
 class ScoreParams(FlowParams):
     """Parameters of `score`."""
 
-    name: Name = Field("eyrie", min_length=1, description="Name of the registered model, and of the MLflow experiment.")
+    name: Name = Field(
+        "eyrie",
+        min_length=1,
+        description="Name of the registered model. The run is recorded in the MLflow experiment of the same name.",
+    )
     model: str = Field(
-        "champion", min_length=1, description="Which one: an alias, a version number, or model/ID from the store."
+        "champion",
+        min_length=1,
+        description="Version of the registered model: an alias, a version number, or model/ID from the store.",
     )
-    rows: Batch = Field(description="What to score.")
-    cut: Cut = Field(Cut(), description="How many labels a row gets.")
-    names: bool = Field(True, description="Write the labels' names beside their ids.")
+    rows: Batch = Field(description="The rows to score.")
+    cut: Cut = Field(Cut(), description="How many labels each row gets.")
+    names: bool = Field(True, description="Write the names of the labels next to their ids.")
     block_mb: int = Field(
-        16, ge=1, le=1024, title="Block, MB", description="Megabytes of input that are scored, and kept, at a time."
+        16,
+        ge=1,
+        le=1024,
+        title="Block, MB",
+        description="Size of an input block, in megabytes. Larger blocks need more memory. A killed run "
+        "repeats at most the block that it was working on.",
     )
-    output: Path | None = Field(None, description="Parquet file to write as well; none: only the store has the scores.")
+    output: Path | None = Field(
+        None, description="Parquet file for a copy of the scores. Empty: the scores are only in the store."
+    )
 
     @field_validator("model", mode="before")
     @classmethod

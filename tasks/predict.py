@@ -23,8 +23,8 @@ class Prediction(Component):
     """What to predict, by which model family."""
 
     model: SerializeAsAny[Model]
-    split: Split = Field("test", description="Split whose rows are ranked.")
-    k: int = Field(5, ge=1, description="Labels kept for each row.")
+    split: Split = Field("test", description="Split to predict.")
+    k: int = Field(5, ge=1, description="Number of labels kept per row.")
 
 
 def predict_labels(context: BuildContext) -> Mapping[str, Any]:

@@ -34,8 +34,8 @@ class Comparison(Component):
     """How a challenger is judged, and what opens the champion."""
 
     promotion: Promotion
-    champion: UsedModel | None = Field(None, description="The champion; none: there is none, or it cannot be opened.")
-    problem: str = Field("", description="Why a champion that exists cannot be opened.")
+    champion: UsedModel | None = Field(None, description="The champion. Empty: there is none, or it cannot be opened.")
+    problem: str = Field("", description="Why the champion cannot be opened, if there is one.")
 
 
 def compare_models(context: BuildContext) -> Mapping[str, Any]:

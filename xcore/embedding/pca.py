@@ -53,14 +53,28 @@ class Pca(Embedding):
     """
 
     kind: Literal["pca"] = "pca"
-    dimensions: int = Field(512, ge=1, description="Components kept, at most the number of features.")
-    whiten: bool = Field(True, description="Scale every component to variance 1.")
-    standardise: Literal["auto", "always", "never"] = Field(
-        "auto", description="Scale inputs to variance 1 first; auto: dense ones only."
+    dimensions: int = Field(
+        512,
+        ge=1,
+        description="Number of components to keep, at most the number of features. More components keep more "
+        "information and cost more time and memory.",
     )
-    exact_features: int = Field(1024, ge=1, description="Most features that are decomposed exactly.")
-    oversampling: int = Field(16, ge=0, description="Vectors beyond the dimensions, where features are too many.")
-    passes: int = Field(4, ge=1, description="Passes over the rows, where features are too many.")
+    whiten: bool = Field(True, description="Scale each component to variance 1.")
+    standardise: Literal["auto", "always", "never"] = Field(
+        "auto", description="Scale each input feature to variance 1 first. auto: only if the features are dense."
+    )
+    exact_features: int = Field(
+        1024,
+        ge=1,
+        description="Largest number of features for the exact decomposition. With more features, a faster "
+        "randomised method is used.",
+    )
+    oversampling: int = Field(
+        16, ge=0, description="Extra vectors of the randomised method. More vectors are more accurate and slower."
+    )
+    passes: int = Field(
+        4, ge=1, description="Passes over the rows in the randomised method. More passes are more accurate and slower."
+    )
 
     def fit(self, data: TrainingData, context: FitContext) -> FittedPca:
         """Find the components of the training rows, which are read block by block."""

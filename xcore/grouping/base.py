@@ -43,7 +43,8 @@ class MadeGroups(Grouper):
 
     merge: Merge = Field(
         "list",
-        description="list: it is known how many members of a group carry a label; set: only that at least one does.",
+        description="What is known about the labels of a group. list: how many members have each label; set: "
+        "only that at least one member has it.",
     )
 
     def group(self, X: CSR, Y: CSR, rng: np.random.Generator, given: pa.Table | None = None) -> Groups:

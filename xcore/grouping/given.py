@@ -22,8 +22,8 @@ class GivenGroups(Grouper):
     kind: Literal["given"] = "given"
     merge: Literal["auto", "list", "set"] = Field(
         "auto",
-        description="What the counts of a group's labels mean. auto: what the data says; list: how many members carry "
-        "the label, refused where the data has only sets; set: counts are not used.",
+        description="How to use the label counts of a group. auto: as the data says. list: a count is the "
+        "number of members that have the label; an error if the data has only sets. set: counts are ignored.",
     )
 
     def group(self, X: CSR, Y: CSR, rng: np.random.Generator, given: pa.Table | None = None) -> Groups:

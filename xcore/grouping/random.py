@@ -16,7 +16,7 @@ class RandomGroups(MadeGroups):
 
     kind: Literal["random"] = "random"
     level_name: ClassVar[str] = "rows in a group"
-    size: int = Field(4, ge=1, description="Rows in a group (g).")
+    size: int = Field(4, ge=1, description="Number of rows per group (g). Larger groups say less about each row.")
 
     @property
     def level(self) -> float:

@@ -18,8 +18,14 @@ class _TreeGroups(MadeGroups):
     """Leaves of a tree of balanced 2-means splits."""
 
     level_name: ClassVar[str] = "depth (2^depth groups)"
-    depth: int = Field(10, ge=0, le=30, description="Splits in a row (q); 2^q groups.")
-    iterations: int = Field(20, ge=1, le=1000, description="Most rounds of 2-means in one split.")
+    depth: int = Field(
+        10,
+        ge=0,
+        le=30,
+        description="Number of times that the rows are split in two (q). There are 2^q groups, so each step "
+        "halves their size.",
+    )
+    iterations: int = Field(20, ge=1, le=1000, description="Maximum number of 2-means iterations per split.")
 
     @property
     def level(self) -> float:
@@ -51,8 +57,10 @@ class MixedGroups(_TreeGroups):
 
     kind: Literal["mixed"] = "mixed"
     level_name: ClassVar[str] = "heterogeneity"
-    heterogeneity: float = Field(0.5, ge=0, le=1, description="0: clusters; 1: random groups (r).")
-    dimensions: int = Field(256, ge=2, le=4096, description="Coordinates of the random directions.")
+    heterogeneity: float = Field(
+        0.5, ge=0, le=1, description="How mixed the groups are (r). 0: clusters of similar rows; 1: random groups."
+    )
+    dimensions: int = Field(256, ge=2, le=4096, description="Number of coordinates of the random directions.")
 
     @property
     def level(self) -> float:

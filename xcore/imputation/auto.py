@@ -33,9 +33,18 @@ class Auto(Imputer):
     """
 
     kind: Literal["auto"] = "auto"
-    share: float = Field(0.1, gt=0, le=0.5, description="Share of the groups held out to judge by.")
-    most_rows: int = Field(2000, ge=1, description="Most rows in the held-out groups; bounds the cost of judging.")
-    trial_rows: int = Field(15_000, ge=1, description="Most rows that a trial learns from; bounds the cost of trials.")
+    share: float = Field(0.1, gt=0, le=0.5, description="Share of the groups that is held out to compare the imputers.")
+    most_rows: int = Field(
+        2000,
+        ge=1,
+        description="Maximum number of rows in the held-out groups. More rows make the comparison more precise "
+        "and slower.",
+    )
+    trial_rows: int = Field(
+        15_000,
+        ge=1,
+        description="Maximum number of rows that each trial learns from. More rows make the trials slower.",
+    )
 
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
         seed = int(rng.integers(2**63))

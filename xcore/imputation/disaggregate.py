@@ -63,10 +63,25 @@ class Disaggregate(Imputer):
     """
 
     kind: Literal["disaggregate"] = "disaggregate"
-    rounds: int = Field(5, ge=1, le=100, description="Most turns of regression and reassignment.")
-    penalty: float = Field(3.0, gt=0, le=1e6, description="Ridge penalty (mu), in units of one row.")
+    rounds: int = Field(
+        5,
+        ge=1,
+        le=100,
+        description="Maximum number of rounds. A round is one regression and one new assignment of the labels.",
+    )
+    penalty: float = Field(
+        3.0,
+        gt=0,
+        le=1e6,
+        description="Ridge penalty (mu), relative to the squared length of one row. A larger penalty shrinks "
+        "the weights more.",
+    )
     joint_features: int = Field(
-        6000, ge=1, le=30_000, description="Features of most energy whose correlations are modelled; bounds memory."
+        6000,
+        ge=1,
+        le=30_000,
+        description="Number of features for which correlations are modelled; those with the largest sum of "
+        "squares are taken. Memory grows with the square of this number.",
     )
 
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:

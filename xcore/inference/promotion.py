@@ -39,16 +39,30 @@ class Promotion(Component):
         pattern=r"^((head|torso|tail)/)?(precision|ndcg|psp|psndcg|recall)_at_[1-9][0-9]{0,2}$",
         description="Metric that decides, such as precision_at_1, ndcg_at_5 or tail/recall_at_5.",
     )
-    margin: float = Field(0.0, ge=0, lt=1, description="By how much (in the metric) the challenger must be better.")
+    margin: float = Field(
+        0.0, ge=0, lt=1, description="How much better the challenger must be, in units of the metric."
+    )
     confidence: float = Field(
-        0.95, ge=0.5, lt=1, description="Share of bootstrap resamples in which it must be better by the margin."
+        0.95,
+        ge=0.5,
+        lt=1,
+        description="Share of the bootstrap resamples in which the challenger must be better by the margin. A "
+        "higher share makes promotion rarer.",
     )
     n_bootstrap: int = Field(
-        1000, ge=100, le=100_000, title="Bootstrap resamples", description="Resamples of the held-out rows."
+        1000,
+        ge=100,
+        le=100_000,
+        title="Bootstrap resamples",
+        description="Number of bootstrap resamples of the held-out rows. More resamples give a steadier decision.",
     )
-    split: Split = Field("test", description="Held-out split on which the two are compared; dev leaves test untouched.")
+    split: Split = Field(
+        "test", description="Held-out split on which the two models are compared. Choose dev to leave test untouched."
+    )
     if_not_comparable: Literal["keep", "promote"] = Field(
-        "keep", description="What happens where the champion cannot be applied to the new held-out rows."
+        "keep",
+        description="What to do if the champion cannot be applied to the new held-out rows: keep the champion, "
+        "or promote the challenger.",
     )
 
     @property

@@ -58,16 +58,28 @@ class Ova(Model):
 
     kind: Literal["ova"] = "ova"
     loss: Literal["squared", "squared_hinge"] = Field(
-        "squared", description="squared: ridge regression, solved exactly; squared_hinge: support vector machines."
+        "squared",
+        description="squared: ridge regression, solved exactly. squared_hinge: linear support vector machines.",
     )
-    ridge: float = Field(0.1, gt=0, description="Strength of the ridge penalty on the weights.")
-    prune: float = Field(0.01, ge=0, description="Weights below this absolute value are not kept; 0 keeps all.")
-    normalise: bool = Field(True, description="Scale every row of features to length 1, in training and prediction.")
+    ridge: float = Field(0.1, gt=0, description="Weight of the L2 penalty. A larger penalty shrinks the weights more.")
+    prune: float = Field(
+        0.01,
+        ge=0,
+        description="Weights with a smaller absolute value are set to 0. A larger limit makes the model "
+        "smaller; 0 keeps all.",
+    )
+    normalise: bool = Field(True, description="Scale each row of features to length 1, in training and in prediction.")
     label_block: int = Field(
-        256, ge=1, title="Labels per block", description="Labels that one thread solves at a time."
+        256,
+        ge=1,
+        title="Labels per block",
+        description="Number of labels that a thread solves at the same time. Memory grows in proportion.",
     )
     max_features: int = Field(
-        20_000, ge=1, description="More features are refused: memory grows with their square (8 bytes each pair)."
+        20_000,
+        ge=1,
+        description="Maximum number of features. Data with more features is rejected, because training needs 8 "
+        "bytes of memory for each pair of features.",
     )
 
     def _fit(self, data: TrainingData, context: FitContext) -> FittedOva:

@@ -210,7 +210,9 @@ class Frequency(Component):
     """Draws labels in proportion to how often they were seen, plus one."""
 
     kind: Literal["frequency"] = "frequency"
-    exponent: float = Field(1.0, ge=0, description="Power of the counts; 0 is uniform.")
+    exponent: float = Field(
+        1.0, ge=0, description="Exponent of the label counts. 0 draws all labels with the same probability."
+    )
 
     def fit(self, X: Float32, labels: Int32, n_labels: int) -> FittedFrequency:
         """Count the labels (n,) of the data points."""
@@ -229,11 +231,17 @@ class Tree(Component):
 
     kind: Literal["tree"] = "tree"
     structure: Literal["alternate", "eigen"] = Field(
-        "alternate", description="alternate: splits and weights in turn, as the paper; eigen: splits by the first axis."
+        "alternate",
+        description="How labels are split. alternate: splits and weights are improved in turn, as in the "
+        "paper. eigen: split along the first principal axis.",
     )
-    strength: float = Field(0.1, gt=0, description="Weight of the squared parameters of a node in its objective.")
+    strength: float = Field(
+        0.1, gt=0, description="Weight of the L2 penalty on the parameters of a node. A larger weight regularises more."
+    )
     penalty: Literal["const", "per_label"] = Field(
-        "const", description="per_label: multiply the strength by the number of labels below the node."
+        "const",
+        description="const: the same strength at each node. per_label: the strength is multiplied by the "
+        "number of labels below the node.",
     )
 
     def fit(self, X: Float32, labels: Int32, n_labels: int) -> FittedTree:

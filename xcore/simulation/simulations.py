@@ -111,10 +111,15 @@ class Simulation(Component):
     Cost O(repetitions values n (d (d + l) + g l)); memory bounded by blocks of repetitions.
     """
 
-    group_size: int = Field(10, ge=1, le=100, description="Rows in a group (g).")
-    n_rows: int = Field(1_000, ge=1, le=100_000, title="Rows", description="Rows in all groups together (n).")
-    n_features: int = Field(10, ge=1, le=100, title="Features", description="Features of a row (d).")
-    repetitions: int = Field(40, ge=2, le=100_000, description="Independent repetitions to average.")
+    group_size: int = Field(10, ge=1, le=100, description="Number of rows per group (g).")
+    n_rows: int = Field(1_000, ge=1, le=100_000, title="Rows", description="Number of rows in all groups together (n).")
+    n_features: int = Field(10, ge=1, le=100, title="Features", description="Number of features per row (d).")
+    repetitions: int = Field(
+        40,
+        ge=2,
+        le=100_000,
+        description="Number of independent repetitions that are averaged. More repetitions make the curves smoother.",
+    )
 
     @model_validator(mode="after")
     def _groups_are_even_and_enough(self) -> Self:
@@ -204,13 +209,16 @@ class RegressionSimulation(Simulation):
     """
 
     kind: Literal["regression"] = "regression"
-    n_outputs: int = Field(5, ge=1, le=100, title="Outputs", description="Outputs of a row (l).")
-    sigma1: float = Field(1.0, ge=1e-3, le=1e3, description="Standard deviation of the centres of groups.")
-    sigma_noise: float = Field(1.0, ge=1e-3, le=1e3, description="Standard deviation of the outputs' noise (sigma_e).")
+    n_outputs: int = Field(5, ge=1, le=100, title="Outputs", description="Number of outputs per row (l).")
+    sigma1: float = Field(1.0, ge=1e-3, le=1e3, description="Standard deviation of the group centres.")
+    sigma_noise: float = Field(
+        1.0, ge=1e-3, le=1e3, description="Standard deviation of the noise in the outputs (sigma_e)."
+    )
     sigma2: tuple[Annotated[float, Field(ge=0, le=1e3)], ...] = Field(
         (0.0, 0.1, 1.0, 5.0, 10.0),
         min_length=1,
-        description="Standard deviations of rows from the centre of their group, from alike to mixed groups.",
+        description="Standard deviations of the rows around their group centre. There is one point of the "
+        "curve per value. Larger values give more mixed groups.",
     )
 
     def _setting(self) -> tuple[str, tuple[float, ...]]:
@@ -268,16 +276,32 @@ class ClassificationSimulation(Simulation):
     """
 
     kind: Literal["classification"] = "classification"
-    n_labels: int = Field(5, ge=2, le=100, title="Labels", description="Labels, one of which each row carries (l).")
-    sigma1: float = Field(0.1, ge=1e-3, le=1e3, description="Standard deviation of rows from their prototype.")
-    sigma_noise: float = Field(0.0, ge=0, le=1e3, description="Standard deviation of the labels' noise (sigma_e).")
+    n_labels: int = Field(
+        5, ge=2, le=100, title="Labels", description="Number of labels (l). Each row has one of them."
+    )
+    sigma1: float = Field(0.1, ge=1e-3, le=1e3, description="Standard deviation of the rows around their prototype.")
+    sigma_noise: float = Field(
+        0.0, ge=0, le=1e3, description="Standard deviation of the noise in the labels (sigma_e)."
+    )
     purity: tuple[Annotated[float, Field(ge=0, le=100)], ...] = Field(
         (0.0, 0.1, 1.0, 5.0, 10.0),
         min_length=1,
-        description="How far a group favours one label (s), from evenly mixed (0) to pure.",
+        description="How strongly a group prefers one label (s). There is one point of the curve per value. 0: "
+        "evenly mixed groups; large values: pure groups.",
     )
-    n_test: int = Field(1_000, ge=1, le=100_000, title="Test rows", description="Fresh rows to predict.")
-    repetitions: int = Field(400, ge=2, le=100_000, description="Independent repetitions to average.")
+    n_test: int = Field(
+        1_000,
+        ge=1,
+        le=100_000,
+        title="Test rows",
+        description="Number of new rows per repetition on which the error is measured.",
+    )
+    repetitions: int = Field(
+        400,
+        ge=2,
+        le=100_000,
+        description="Number of independent repetitions that are averaged. More repetitions make the curves smoother.",
+    )
 
     def _setting(self) -> tuple[str, tuple[float, ...]]:
         return "purity", self.purity

@@ -35,7 +35,9 @@ class WordLlama(Component):
     makes: ClassVar[Literal["sparse", "vector"]] = "vector"
 
     kind: Literal["wordllama"] = "wordllama"
-    max_tokens: int = Field(512, ge=1, description="Tokens of a text that count, from its start.")
+    max_tokens: int = Field(
+        512, ge=1, description="Maximum number of tokens per text. The rest of a longer text is ignored."
+    )
 
     def fit(self, blocks: Iterable[Iterable[str]], report: Report) -> FittedEncoder:
         """The encoder; the documents are not looked at."""

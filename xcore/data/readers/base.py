@@ -26,8 +26,8 @@ LABEL_NAMES = pa.list_(pa.string())
 class FilePair(Component):
     """One part of a dataset that keeps its features and its labels in two files with the same rows."""
 
-    features: Path = Field(description="File of the features: a matrix, or images.")
-    labels: Path = Field(description="File of the labels, for the same rows in the same order.")
+    features: Path = Field(description="File with the features: a matrix, or images.")
+    labels: Path = Field(description="File with the labels of the same rows, in the same order.")
 
 
 Part: TypeAlias = Path | FilePair

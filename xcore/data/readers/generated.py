@@ -32,17 +32,32 @@ class GeneratedReader(Reader):
     row_labels_are_own: ClassVar[bool] = True
     integer_labels: ClassVar[bool] = True
     kind: Literal["generated"] = "generated"
-    n_train: int = Field(8000, ge=1, le=INT32_MAX, title="Train rows", description="Rows to train on.")
+    n_train: int = Field(8000, ge=1, le=INT32_MAX, title="Train rows", description="Number of train rows.")
     n_test: int = Field(
-        2000, ge=1, le=INT32_MAX, title="Test rows", description="Rows to test on, with labels of their own."
+        2000, ge=1, le=INT32_MAX, title="Test rows", description="Number of test rows. Each has labels of its own."
     )
-    n_labels: int = Field(200, ge=2, le=10_000_000, description="Labels.")
-    n_features: int = Field(3000, ge=32, le=10_000_000, description="Words in the vocabulary.")
-    labels_per_row: float = Field(2.0, ge=1, le=100, description="Mean number of labels drawn for a row.")
-    words_per_row: float = Field(36.0, ge=1, le=10_000, description="Mean number of words in a row.")
-    noise: float = Field(0.8, ge=0, le=1, description="Share of words that come from the background.")
-    group_size: int = Field(4, ge=1, le=10_000, description="Train rows in a group; 1: an ordinary labelled dataset.")
-    seed: int = Field(0, ge=0, description="Seed of the data; the run's own seed does not change it.")
+    n_labels: int = Field(
+        200, ge=2, le=10_000_000, description="Number of labels. With more labels, each has fewer train rows."
+    )
+    n_features: int = Field(3000, ge=32, le=10_000_000, description="Number of words in the vocabulary.")
+    labels_per_row: float = Field(2.0, ge=1, le=100, description="Mean number of labels drawn per row.")
+    words_per_row: float = Field(
+        36.0, ge=1, le=10_000, description="Mean number of words per row. More words make the labels easier to predict."
+    )
+    noise: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="Share of the words that say nothing about the labels. A higher share makes the labels "
+        "harder to predict.",
+    )
+    group_size: int = Field(
+        4,
+        ge=1,
+        le=10_000,
+        description="Number of train rows per group. 1 makes an ordinary dataset, where each row has its own labels.",
+    )
+    seed: int = Field(0, ge=0, description="Seed of the data. The seed of the run does not change the data.")
 
     @property
     def form(self) -> Form:

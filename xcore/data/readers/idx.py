@@ -30,7 +30,9 @@ class IdxReader(PairReader):
     """idx files as MNIST has them: images (rows, height, width, and channels if any) and one class number per image."""
 
     kind: Literal["idx"] = "idx"
-    n_labels: int | None = Field(None, ge=1, le=INT32_MAX, description="Number of classes; none: as many as occur.")
+    n_labels: int | None = Field(
+        None, ge=1, le=INT32_MAX, description="Number of classes. Empty: taken from the files."
+    )
 
     @property
     def form(self) -> Form:

@@ -27,9 +27,11 @@ class SparseParquetReader(Reader):
     """Parquet with a column of feature ids (from 0) and a column of as many values; labels are not read."""
 
     kind: Literal["sparse-parquet"] = "sparse-parquet"
-    indices: str = Field("indices", description="Column of the feature ids.")
-    values: str = Field("values", description="Column of their values.")
-    id: str | None = Field(None, title="Row id", description="Column of the row's id; none: rows are numbered from 0.")
+    indices: str = Field("indices", description="Column with the feature ids of each row.")
+    values: str = Field("values", description="Column with the values of these features.")
+    id: str | None = Field(
+        None, title="Row id", description="Column with the row ids. Empty: rows are numbered from 0."
+    )
 
     @property
     def form(self) -> Form:

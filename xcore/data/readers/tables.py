@@ -39,17 +39,23 @@ class RawRows:
 class TableReader(Reader):
     """Named columns: a text or a vector, a label list, and if there are any a row id and a group."""
 
-    text: str | None = Field(None, description="Column of the text; either this or a vector column.")
-    vector: str | None = Field(None, description="Column of the vector, as long in every row.")
-    labels: str = Field("labels", description="Column of the labels.")
-    id: str | None = Field(None, title="Row id", description="Column of the row's id; none: rows are numbered from 0.")
+    text: str | None = Field(None, description="Column with the text. Give either this or a vector column.")
+    vector: str | None = Field(
+        None, description="Column with the feature vector. All rows must have vectors of the same length."
+    )
+    labels: str = Field("labels", description="Column with the labels.")
+    id: str | None = Field(
+        None, title="Row id", description="Column with the row ids. Empty: rows are numbered from 0."
+    )
     group: str | None = Field(
         None,
-        description="Column of the group that a row belongs to. Train rows then learn from the labels of their groups; "
-        "dev and test files may have the column or not.",
+        description="Column with the group of each row. If it is set, train rows learn from the labels of "
+        "their groups. Dev and test files do not need the column.",
     )
     label_delimiter: str | None = Field(
-        None, min_length=1, description="What stands between two labels where they are one text; none: they are lists."
+        None,
+        min_length=1,
+        description="Text between two labels, if the labels of a row are one string. Empty: the labels are lists.",
     )
 
     @model_validator(mode="after")

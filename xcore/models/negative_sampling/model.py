@@ -63,28 +63,59 @@ class NegativeSampling(Positives, Model):
     takes: ClassVar[tuple[RowForm, ...]] = ("sparse", "vector")
 
     kind: Literal["negative-sampling"] = "negative-sampling"
-    method: Method = Field("adversarial", description="Where false labels come from, and what loss is made of them.")
-    embedding: AnyEmbedding = Field(
-        Pca(), description="How sparse rows become vectors; rows that are vectors already stay as they are."
+    method: Method = Field(
+        "adversarial",
+        description="How negative labels are drawn, and which loss is used. softmax uses all labels instead of "
+        "a sample.",
     )
-    epochs: int = Field(20, ge=1, description="Passes over the positives.")
-    batch_size: int = Field(1000, ge=1, description="Positives of a step; fewer if an epoch has less than 20 steps.")
-    n_negatives: int = Field(10, ge=1, title="Negatives", description="Labels drawn for each positive.")
-    learning_rate: float = Field(0.03, gt=0, description="Adagrad's rate.")
-    regulariser: float = Field(1e-3, ge=0, description="Weight of the squared corrected scores (Eq. 6).")
+    embedding: AnyEmbedding = Field(
+        Pca(), description="How sparse rows become vectors. Rows that are vectors already are used as they are."
+    )
+    epochs: int = Field(20, ge=1, description="Number of passes over the positives. Training time grows in proportion.")
+    batch_size: int = Field(
+        1000,
+        ge=1,
+        description="Number of positives per step. It is reduced if an epoch would have fewer than 20 steps.",
+    )
+    n_negatives: int = Field(
+        10,
+        ge=1,
+        title="Negatives",
+        description="Number of negative labels drawn per positive. Training time grows with it.",
+    )
+    learning_rate: float = Field(0.03, gt=0, description="Learning rate of Adagrad.")
+    regulariser: float = Field(
+        1e-3,
+        ge=0,
+        description="Weight of the penalty on the squared corrected scores (Eq. 6). A larger weight keeps the "
+        "scores smaller.",
+    )
     prior_variance: float = Field(
-        10.0, gt=0, description="Of the weights, in one-vs-each, augment-and-reduce and softmax."
+        10.0,
+        gt=0,
+        description="Variance of the Gaussian prior on the weights. A smaller variance regularises more. Only "
+        "for one-vs-each, augment-and-reduce and softmax.",
     )
     first_biases: FirstBiases = Field(
         "zero",
-        description="adversarial begins with the tree's own ranking (zero), or with all labels alike (inverse), "
-        "as the released code does.",
+        description="Initial biases of method adversarial. zero: training starts with the ranking of the tree. "
+        "inverse: training starts with equal mean scores for all labels, as in the released code.",
     )
-    tree: Tree = Field(Tree(), description="The tree that adversarial and nce draw from.")
-    tree_dimensions: int = Field(16, ge=1, description="Principal components that the tree sees.")
-    correct_bias: bool = Field(True, description="Add log p_n to the scores (Eq. 5); false shows what that does.")
+    tree: Tree = Field(Tree(), description="The tree from which adversarial and nce draw negative labels.")
+    tree_dimensions: int = Field(
+        16,
+        ge=1,
+        description="Number of principal components that the tree uses. More components make it more accurate "
+        "and slower.",
+    )
+    correct_bias: bool = Field(
+        True, description="Add log p_n to the scores (Eq. 5). Switch it off only to see its effect."
+    )
     shortlist: int = Field(
-        0, ge=0, description="Score only this many labels, found in the tree by beam search; 0 scores all of them."
+        0,
+        ge=0,
+        description="Score only this many labels per row, found by beam search in the tree. Fewer are faster "
+        "and may miss labels. 0: score all labels.",
     )
 
     def stages(self, form: RowForm) -> dict[str, DeclaredStage]:
