@@ -62,7 +62,7 @@ def _variable(match: re.Match[str]) -> str:
 
 
 class FlowParams(Component):
-    """What every flow takes."""
+    """Parameters of every flow."""
 
     name: Name = Field("eyrie", min_length=1, description="Name of the MLflow experiment that records the run.")
     seed: int = Field(
@@ -75,7 +75,7 @@ class FlowParams(Component):
     @model_validator(mode="before")
     @classmethod
     def _read_environment(cls, tree: Any, info: ValidationInfo) -> Any:
-        """Put variables in when a run starts, not when it is scheduled: the worker knows where its files are."""
+        """Replace variables when a run starts, not when it is scheduled: only the worker knows where its files are."""
         return tree if info.context == AS_WRITTEN else expand_variables(tree)
 
     @property
@@ -86,7 +86,7 @@ class FlowParams(Component):
     def tracked_parameters(self, kinds: Collection[str]) -> dict[str, Any]:
         """What MLflow's run table has columns for, in a run that makes artifacts of these kinds.
 
-        All options of the parts that are used; of what is read and how it is measured, only what is not as usual.
+        All options of the components that are used. For the data and the evaluation, only options that are not default.
         """
         used = {name: value for name, value in self.options().items() if _MADE_BY.get(name, name) in (name, *kinds)}
         unusual = self.model_dump(mode="json", exclude_defaults=True)
@@ -105,7 +105,7 @@ class IngestParams(FlowParams):
 
 
 class LearningParams(FlowParams):
-    """What every flow takes that trains a model."""
+    """Parameters of every flow that trains a model."""
 
     text: AnyText = Field(Tfidf(), description="How text becomes features. Not used if the rows already have features.")
     grouping: AnyGrouper | None = Field(

@@ -63,14 +63,14 @@ def plan_score(params: ScoreParams) -> Recipe:
 
 @flow(name="score", flow_run_name="{params.run_name}")
 def score(params: ScoreParams) -> dict[str, Any]:
-    """Files in, labels with scores out; a run that was killed goes on after its last finished block."""
+    """Score the rows of files. A run that was killed continues after its last finished block."""
     recipe = plan_score(params)
     summary = make_result(recipe, "score", params)
     scores = settings.store().open(recipe.ref)
     if params.output:
         deliver(scores, params.output)
     counts = scores.manifest.counts
-    speed = f"{counts['rows_per_second']:,.0f} rows a second"
+    speed = f"{counts['rows_per_second']:,.0f} rows per second"
     says = f"{counts['rows']:,} rows scored by {recipe.inputs['model'].ref}, {speed}"
     where = params.output or scores.directory / "scores.parquet"
     return summary | {"scored": dict(counts), "output": str(where), "says": [says, f"Scores are in {where}"]}

@@ -31,7 +31,7 @@ CURVE_METRICS = (
 
 
 class Tuning(Measuring):
-    """How settings are chosen: each is tried for some epochs, and the one with the best accuracy is taken."""
+    """How settings are chosen. Each is trained for a few epochs; the one with the best accuracy is used."""
 
     epochs: int = Field(
         2, ge=1, description="Number of passes over the positives in each trial. More passes cost more time."

@@ -24,7 +24,7 @@ from xcore.training.data import LabelledRows, RowForm, RowsInMemory
 
 
 class Measuring(Component):
-    """How long is trained, and on which rows the curve is measured."""
+    """How long to train, and on which rows to measure the learning curve."""
 
     epochs: int = Field(
         10, ge=1, description="Number of passes over the positives. More passes give longer curves and cost more time."
@@ -47,7 +47,7 @@ class CurveOptions(Measuring):
 
 
 def measure_curve(context: BuildContext) -> Mapping[str, Any]:
-    """Train, and measure early in the first epoch and after each; seconds, not being a result, go into the manifest."""
+    """Train and measure the learning curve. Times are not part of the result, so they go into the manifest."""
     options: CurveOptions = context.options
     chosen = context.inputs.get("choice")
     place = json.loads((chosen.directory / "choice.json").read_text())["chosen"] if chosen else 0

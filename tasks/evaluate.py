@@ -47,7 +47,7 @@ class EvaluationOptions(Component):
 
 
 def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
-    """Metrics with intervals, for all labels and by head, torso and tail; one row a label."""
+    """Metrics with intervals, for all labels and by head, torso and tail, and a table with one row per label."""
     options: EvaluationOptions = context.options
     dataset = Dataset(context.inputs["dataset"].directory)
     table = pq.read_table(context.inputs["predictions"].directory / "predictions.parquet")
@@ -70,6 +70,6 @@ def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
 
 
 def evaluation_recipe(predictions: Recipe, dataset: Recipe, options: EvaluationOptions, seed: int) -> Recipe:
-    """How good predictions are."""
+    """The metrics of predictions."""
     inputs = {"predictions": predictions, "dataset": dataset}
     return Recipe("evaluation", evaluate_predictions, options, inputs, seed=seed)

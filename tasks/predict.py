@@ -47,7 +47,7 @@ def _recall(fitted: Fitted, X: Matrix, k: int) -> dict[str, float]:
 
 
 def predictions_recipe(model: Recipe, split: Split, k: int) -> Recipe:
-    """What a model says of a split of the data that it was trained on."""
+    """Predictions for a split of the dataset that the model was trained on."""
     if not isinstance(model.options, Model):
         raise TypeError(f"expected a recipe of a model, got one of {model.options}")
     options = Prediction(model=model.options, split=split, k=k)

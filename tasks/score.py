@@ -93,7 +93,7 @@ def score_rows(context: BuildContext) -> Mapping[str, Any]:
 
 
 def scores_recipe(parts: ModelParts, rows: Batch, cut: Cut, names: bool, block_mb: int) -> Recipe:
-    """What a model says of files."""
+    """The scores of the rows in files."""
     options = Scoring(model=parts.used, rows=rows, cut=cut, names=names, block_mb=block_mb)
     return Recipe("scores", score_rows, options, parts.inputs(), sources=tuple(rows.files))
 

@@ -195,7 +195,7 @@ class _Plan:
         return known
 
     def worker_environment(self) -> dict[str, str]:
-        """The worker and its runs speak to the servers, and keep artifacts in this work folder."""
+        """The worker and its runs use these servers, and keep artifacts in this work folder."""
         programs = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
         return {**os.environ, "PATH": programs, "EYRIE_HOME": str(settings.home()), **self.client_environment()}
 

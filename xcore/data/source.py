@@ -28,7 +28,7 @@ TABLE_MODULES = {
 
 
 class _SideTable(Component):
-    """A table whose format is told by its name."""
+    """A table. The file name suffix gives the format."""
 
     path: Path = Field(description="The file. It may be compressed (.gz or .zst).")
 
@@ -37,7 +37,7 @@ class _SideTable(Component):
 
 
 class LabelFile(_SideTable):
-    """A table with one row for each label, in the order of the label numbers: Parquet, JSONL, CSV or TSV."""
+    """A table with one row per label, in the order of the label numbers: Parquet, JSONL, CSV or TSV."""
 
     id: str | None = Field(
         "id",
@@ -56,7 +56,7 @@ class LabelFile(_SideTable):
 
 
 class GroupFile(_SideTable):
-    """A table with one row for each group: Parquet, JSONL, CSV or TSV."""
+    """A table with one row per group: Parquet, JSONL, CSV or TSV."""
 
     id: str = Field("id", title="Id", description="Column with the group ids.")
     members: str = Field(
@@ -82,7 +82,7 @@ class GroupFile(_SideTable):
 
 
 class Holdout(Component):
-    """Shares of the train rows that a seeded random draw sets aside; rows of one group stay together."""
+    """Shares of the train rows to hold out at random, by the seed. Rows of one group stay together."""
 
     dev: float = Field(
         0.0, ge=0, lt=1, description="Share of the train rows that becomes the dev split. 0: no dev split."
@@ -103,7 +103,7 @@ class Holdout(Component):
 
 
 class Source(Component):
-    """What to ingest; relative paths start at the current directory."""
+    """The data to ingest. Relative paths start at the current directory."""
 
     reader: AnyReader = Field(description="File format and its options.")
     train: list[Part] = Field([], description="Files with the train rows. Several files form one dataset.")

@@ -46,7 +46,7 @@ class Pca(Embedding):
     a random basis of l = dimensions + oversampling vectors is multiplied by the covariance and made orthonormal
     `passes` times (Halko, Martinsson and Tropp, 2011, algorithm 4.4 on the covariance): O(passes (nnz l + d l^2)) time,
     16 d l bytes. No n x d matrix is ever dense. Bits do not depend on threads; the cut into blocks, which is the
-    caller's, may change the last ones.
+    caller's, may change the last bits.
 
     Standardised inputs that are uncorrelated, as the components of another PCA are, have no direction that stands out:
     the first `dimensions` of them are kept, in their order, since a PCA puts the most important first.

@@ -39,7 +39,7 @@ class Grouper(Component):
 
 
 class MadeGroups(Grouper):
-    """Base of the groupers that make groups of rows whose labels are known."""
+    """Base of the groupers that make new groups from rows with known labels."""
 
     merge: Merge = Field(
         "list",

@@ -17,7 +17,7 @@ from xcore.numeric.matrices import CSR
 
 
 class GivenGroups(Grouper):
-    """The groups that came with the data; they may overlap, and repeated members count once."""
+    """The groups of the data. They may overlap. A repeated member counts once."""
 
     kind: Literal["given"] = "given"
     merge: Literal["auto", "list", "set"] = Field(

@@ -12,7 +12,7 @@ from xcore.numeric.matrices import CSR, Int64
 
 
 class RandomGroups(MadeGroups):
-    """A random permutation of the rows, cut into blocks; the last may be short."""
+    """Random groups: the rows in random order, cut into blocks. The last group may be smaller."""
 
     kind: Literal["random"] = "random"
     level_name: ClassVar[str] = "rows in a group"

@@ -39,7 +39,7 @@ class _TreeGroups(MadeGroups):
 
 
 class ClusterGroups(_TreeGroups):
-    """Similar rows together: balanced spherical 2-means, applied `depth` times, gives 2^depth groups of one size (+-1).
+    """Groups of similar rows: balanced spherical 2-means, `depth` times, gives 2^depth groups of equal size (+-1).
 
     Each split starts from two random members, then alternates centres and a cut at the median of
     ``<x, c_1 - c_2>``. Cost O(nnz(X) depth iterations); extra memory O(n + d) for each thread.
@@ -49,7 +49,7 @@ class ClusterGroups(_TreeGroups):
 
 
 class MixedGroups(_TreeGroups):
-    """Between clusters and random groups: clusters of ``[(1 - r) x, r u]``, u a random direction for each row.
+    """Between clusters and random groups: clusters of ``[(1 - r) x, r u]``, with a random direction u for each row.
 
     u has coordinates of its own, and in many dimensions a random direction is nearly orthogonal to x in any case
     (cosine about ``dimensions^-1/2``); so the features stay sparse, and r = 0 gives the clusters exactly.

@@ -1,4 +1,4 @@
-"""Choose the imputer from the data alone: the one whose imputation best explains groups that it has not seen."""
+"""Choose the imputer from the data alone: the one that best explains held-out groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_BASELINE_POSITIVES = 50_000_000
 
 
 class Auto(Imputer):
-    """Try every imputer and its main settings on a part of the groups, and use the one that explains the rest best.
+    """Try each imputer and its main settings on some of the groups, and use the one that best explains the others.
 
     The measure is `HeldOutGroups`. Few groups make it noisy: `disaggregate`, which won wherever we could look at the
     truth, is used unless another is better by more than two standard errors of the difference. Where no group has more

@@ -33,7 +33,7 @@ class Eagle(Imputer):
     the same members, so does every later iterate, and the label is done.
 
     Cost O(T nnz of the candidates), summed over labels: O(n g nnz(row) T labels(row)); memory O(nnz(X) + nnz(Y2) + d)
-    a thread.
+    per thread.
     """
 
     kind: Literal["eagle"] = "eagle"

@@ -28,7 +28,7 @@ SCHEMA = pa.schema([("metric", pa.string()), *((name, pa.float64()) for name in 
 
 
 class NotComparable(ConfigError):
-    """The champion cannot be judged on the challenger's held-out rows."""
+    """The champion cannot be measured on the challenger's held-out rows."""
 
 
 class Promotion(Component):
@@ -99,7 +99,7 @@ def compare(
     n_train: int,
     rng: np.random.Generator,
 ) -> Verdict:
-    """Judge two rankings of the same rows by a paired bootstrap.
+    """Compare two rankings of the same rows by a paired bootstrap.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def compare(
     Notes
     -----
     A margin m asks for ``sum(a - b) / sum(w) > m``, that is for ``sum(a - m w - b) > 0``, where w are the metric's
-    denominators. Cost O(n n_bootstrap) a metric.
+    denominators. Cost O(n n_bootstrap) per metric.
     """
     ranks = [k for k in REPORTED_RANKS if k <= min(challenger.k, champion.k)]
     names = dict.fromkeys([promotion.metric, *(f"{name}_at_{k}" for name in REPORTED for k in ranks)])
@@ -172,7 +172,7 @@ def fair_rows(champion_dataset: Dataset, dataset: Dataset, split: Split) -> npt.
     """Held-out rows that both models have trained on (as rows of the same content) or neither has.
 
     New data may move rows between train and test, so that an older champion knows the answers to a part of the new test
-    rows. Rows are the same if all their features are. Cost O(bytes); memory 8 bytes a row.
+    rows. Rows are the same if all their features are. Cost O(bytes); memory 8 bytes per row.
     """
     held_out = _prints(dataset, split)
     known = [np.isin(held_out, _prints(trained_on, "train")) for trained_on in (champion_dataset, dataset)]

@@ -32,7 +32,7 @@ SCORES_FILE = "scores.parquet"
 
 
 class Batch(Component):
-    """Rows to score: files of one format, read as for ingestion, but for the labels, which are not looked at."""
+    """Rows to score: files of one format. They are read as in ingestion, but their labels are ignored."""
 
     reader: AnyRowReader = Field(description="File format and its options. Labels and groups are not read.")
     files: list[Path] = Field(min_length=1, description="Files to score, in this order.")
@@ -56,7 +56,7 @@ class Batch(Component):
 
 
 class Cut(Component):
-    """How many labels a row gets."""
+    """How many labels each row gets."""
 
     k: int = Field(5, ge=1, le=10_000, title="Labels per row", description="Maximum number of labels per row.")
     threshold: float | None = Field(
@@ -76,7 +76,7 @@ class Scorer:
     form : 'text', 'sparse' or 'vector'
         Columns of the rows: ``text``; ``indices`` and ``values``; or ``vector``.
     label_ids, label_names : string (n_labels,)
-        Of the label numbers that the model speaks.
+        Id and name of each label number of the model.
     text : AnyFittedText or None
         What makes features of text.
     """

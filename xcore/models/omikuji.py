@@ -34,11 +34,11 @@ omikuji.Model.train_on_data(data, parameters, int(n_threads)).save(forest)
 
 
 class Omikuji(Model):
-    """Label tree of the omikuji library: balanced 2-means is Parabel, unbalanced and wider is Bonsai.
+    """Label tree of the omikuji library. Balanced trees with arity 2 are Parabel; wider, unbalanced trees are Bonsai.
 
     Notes
     -----
-    The library takes no seed, so two trainings differ. It reads its training rows from a text file (about 15 bytes a
+    The library takes no seed, so two trainings differ. It reads its training rows from a text file (about 15 bytes per
     non-zero), and predicts row by row. It knows no weights: each positive is kept with its weight as probability.
     It adds up its trees in the order in which the file system lists them, so a saved model's scores may differ in
     their last bit.

@@ -50,10 +50,10 @@ class Ova(Model):
     ``sum p max(0, 1 - y score)^2``, trained by the solver of the label tree at its default tolerance and passes, where
     the intercept is penalised as a weight is. The rest is about ridge regression.
 
-    With s non-zeros a row: training costs O(n s² + d³/3 + 2 d² L) time and 8 d² bytes for the matrix, plus
-    8 d label_block bytes a thread; a prediction costs O(s) rows of kept weights, plus L. Labels without a training row
-    are never offered. The same bits come out at any number of threads: blocks are fixed and BLAS runs on one thread a
-    block. (Another processor or BLAS may round differently.)
+    With s non-zeros per row: training costs O(n s² + d³/3 + 2 d² L) time and 8 d² bytes for the matrix, plus
+    8 d label_block bytes per thread; a prediction costs O(s) rows of kept weights, plus L. Labels without a training
+    row are never offered. The same bits come out at any number of threads: blocks are fixed, and BLAS runs on one
+    thread per block. (Another processor or BLAS may round differently.)
     """
 
     kind: Literal["ova"] = "ova"
@@ -259,7 +259,7 @@ def _row_sums(matrix: CSR) -> Float64:
 
 
 def _gram(rows: CSR, features: CSR) -> Float64:
-    """Upper triangle of XᵀX in float64, X by rows and by features; cost O(n s²) for s non-zeros a row."""
+    """Upper triangle of XᵀX in float64, X by rows and by features; cost O(n s²) for s non-zeros per row."""
     d = rows.shape[1]
     out = np.zeros((d, d))
     plain, transposed = SparseRows.of(rows), SparseRows.of(features)

@@ -37,7 +37,7 @@ class Draws(NamedTuple):
 
 
 class FittedSampler:
-    """A distribution over labels, of which features may be the condition."""
+    """A distribution over labels. It may be conditional on features."""
 
     kind: ClassVar[str]
 
@@ -93,7 +93,7 @@ class FittedSampler:
 
 @dataclass(frozen=True)
 class FittedUniform(FittedSampler):
-    """Every label alike, of so many."""
+    """The uniform distribution over `n_labels` labels."""
 
     size: int
     kind: ClassVar[str] = "uniform"
@@ -197,7 +197,7 @@ class FittedTree(FittedSampler):
 
 
 class Uniform(Component):
-    """Draws every label alike."""
+    """Draws all labels with the same probability."""
 
     kind: Literal["uniform"] = "uniform"
 
@@ -207,7 +207,7 @@ class Uniform(Component):
 
 
 class Frequency(Component):
-    """Draws labels in proportion to how often they were seen, plus one."""
+    """Draws labels in proportion to their training counts plus one."""
 
     kind: Literal["frequency"] = "frequency"
     exponent: float = Field(
@@ -226,7 +226,7 @@ class Tree(Component):
     Notes
     -----
     Fitting costs O(n k^2 log(n_labels) rounds). The released code's runs are ``structure: eigen``,
-    ``penalty: per_label`` with half the strength given here, for it writes ``1/2 |w|^2``.
+    ``penalty: per_label`` with half the strength given here, because its penalty is ``1/2 |w|^2``.
     """
 
     kind: Literal["tree"] = "tree"

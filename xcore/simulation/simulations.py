@@ -65,7 +65,7 @@ class Estimates:
 
     @classmethod
     def of(cls, X: Float64, Z: Float64) -> Estimates:
-        """Learn from X (r, m, g, d) and Z (r, m, g, l), of which row i of Z belongs to row i of X.
+        """Learn from X (r, m, g, d) and Z (r, m, g, l). Row i of Z belongs to row i of X.
 
         Only the oracle uses that: sums do not see the order in a group, and `assign_outputs` compares each output with
         all members. So the unknown permutation of the paper need not be drawn. An output is assigned right if the
@@ -265,7 +265,7 @@ class ClassificationSimulation(Simulation):
     prototypes, whose label is not ``argmax_k <b_k, x>``.
 
     Where groups are mixed, `as` errs less than `noas`. In pure groups the two meet, well above the oracle: the outputs
-    of a group then all choose the same member, so that both learn from a single row a group.
+    of a group then all choose the same member, so that both learn from a single row per group.
 
     Not recoverable from the paper, and chosen here: the estimators, which are those of Eq. 3 on one-hot outputs, as
     Section 5 suggests; the law of the prototypes, which are even on the unit sphere as in the paper's theory (with
@@ -353,6 +353,6 @@ class _ClassificationTrials:
 
 
 def _rows_of(prototypes: Float64, source: Int64, deviations: Float64, label_noise: Float64) -> tuple[Float64, Int64]:
-    """Rows near the prototypes `source` (r, n), and the label whose prototype, give or take noise, is most similar."""
+    """Rows near the prototypes `source` (r, n), and the label with the most similar prototype, after adding noise."""
     X = _members(prototypes[:, None], source[:, None]) + deviations
     return X, (X @ prototypes.swapaxes(1, 2) + label_noise).argmax(axis=2)

@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 
 class _Words(Component):
-    """What a token is, and how its count weighs."""
+    """How text is split into tokens, and how counts are weighted."""
 
     makes: ClassVar[Literal["sparse", "vector"]] = "sparse"
 
@@ -131,7 +131,7 @@ class Tfidf(_Words):
 
 
 class HashedTfidf(_Words):
-    """TF-IDF over hashed terms, for vocabularies that do not fit in memory; terms that collide share a feature.
+    """TF-IDF over hashed terms, for vocabularies that do not fit in memory. Terms with the same hash share a feature.
 
     Features are those of scikit-learn's ``HashingVectorizer(alternate_sign=False)``.
     """

@@ -30,7 +30,7 @@ TEXTS_AT_ONCE = 256
 
 
 class WordLlama(Component):
-    """Vectors of 256 dimensions from the package `wordllama`; nothing is learned from the training rows."""
+    """Text vectors of 256 dimensions from the package `wordllama`. Nothing is learned from the training rows."""
 
     makes: ClassVar[Literal["sparse", "vector"]] = "vector"
 

@@ -1,4 +1,4 @@
-"""What every reader gives: blocks of rows in one form, with the bad rows set aside and not yet judged."""
+"""The interface of all readers: blocks of rows in one form, with a list of the bad rows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Reader(Component):
     """Options of one file format; subclasses set a ``kind`` literal, `form` and `blocks`."""
 
     pairs: ClassVar[bool] = False  # a part is a FilePair
-    integer_labels: ClassVar[bool] = False  # labels are numbers, whose order is their own
+    integer_labels: ClassVar[bool] = False  # labels are numbers and keep their numeric order
     row_labels_are_own: ClassVar[bool] = False  # labels beside a group are the row's own, not the group's
 
     @property

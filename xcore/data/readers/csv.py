@@ -17,7 +17,7 @@ LONGEST_CELL = 2**31 - 1
 
 
 class CsvReader(TableReader):
-    """CSV with a header line; labels are one text, so they need a delimiter of their own."""
+    """CSV with a header line. The labels of a row are one cell, so they need a delimiter of their own."""
 
     kind: Literal["csv"] = "csv"
     label_delimiter: str | None = Field(min_length=1, description="Text between two labels in a cell, such as ';'.")

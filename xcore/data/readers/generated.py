@@ -1,4 +1,4 @@
-"""Made-up data whose right answer is known: bags of words planted by labels that only groups of rows show."""
+"""Synthetic data with known true labels: each label generates words, and only groups of rows show their labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAMS = {"train": 1, "test": 2}
 
 
 class GeneratedReader(Reader):
-    """Planted bags of words with Zipf label frequencies; no files are read, and the seed fixes every bit.
+    """Synthetic bags of words with Zipf label frequencies. No files are read. The same seed gives the same data.
 
     Each label has 24 words of its own (which other labels may share). A row draws its labels by frequency, then each
     of its words from one of its labels, or with probability `noise` from the Zipf background. Values are
@@ -119,7 +119,7 @@ class _World:
         return Block(block.file, block.rows.append_column("group", names))
 
     def _labels(self, rng: np.random.Generator, n: int) -> tuple[Int64, Int32]:
-        """At least one label a row; a label drawn twice counts once."""
+        """At least one label per row. A label that is drawn twice counts once."""
         drawn = 1 + rng.poisson(self.options.labels_per_row - 1, n)
         rows = np.repeat(np.arange(n), drawn)
         labels = np.searchsorted(self.label_cdf, rng.random(len(rows)), side="right")

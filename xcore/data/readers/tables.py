@@ -37,7 +37,7 @@ class RawRows:
 
 
 class TableReader(Reader):
-    """Named columns: a text or a vector, a label list, and if there are any a row id and a group."""
+    """Tables with named columns: a text or a vector, the labels, and optionally a row id and a group."""
 
     text: str | None = Field(None, description="Column with the text. Give either this or a vector column.")
     vector: str | None = Field(
@@ -75,7 +75,7 @@ class TableReader(Reader):
     def raw_rows(
         self, path: Path, columns: Mapping[str, str], block_bytes: int, optional: Collection[str] = ()
     ) -> Iterator[RawRows]:
-        """The columns (role -> name) of a file, block by block; a file may lack those whose role is in `optional`."""
+        """The columns (role -> name) of a file, block by block; columns with a role in `optional` may be missing."""
         raise TypeError(f"{type(self).__name__} has no raw_rows")
 
     def columns(self) -> dict[str, str]:
@@ -227,7 +227,7 @@ class CellColumns:
         self._lines.append(line)
 
     def add_bad(self, line: int, error: InputError) -> None:
-        """One row of which no cell can be read."""
+        """A row without any readable cell."""
         self._bad[len(self)] = error
         self._lines.append(line)
         for cells in self._cells.values():

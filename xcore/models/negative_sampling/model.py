@@ -36,7 +36,7 @@ WITH_TREE = {"adversarial", "nce"}
 
 
 class NegativeSampling(Positives, Model):
-    """Linear classifiers of dense features, trained to tell true labels from sampled ones.
+    """Linear classifiers on dense features, trained to distinguish true labels from sampled negatives.
 
     ``adversarial`` draws the false labels from a tree that mimics the data (Bamler and Mandt, 2020): they are hard to
     tell from true ones, and what the tree knows is added back to the scores. The other methods are its baselines.
@@ -50,12 +50,12 @@ class NegativeSampling(Positives, Model):
     - Labels without a training row are not trained, and never offered.
     - With ``labels: all`` every label of a row is a positive of its own (ours; the paper keeps the smallest id), so
       that scores estimate how a row's label is distributed. A positive's weight multiplies its part of the loss.
-    - The released code begins with biases that take back the tree's mean scores (``first_biases: inverse``), and then
-      has to learn the tree's ranking anew; to begin with 0 is to begin with the tree's ranking. The default was chosen
-      on training rows held out from 20,000 training rows of EURLEX57K, one label a row, 256 dimensions, rate 0.03:
+    - The initial biases of the released code cancel the tree's mean scores (``first_biases: inverse``), so training has
+      to learn the tree's ranking again. Biases of 0 start with the tree's ranking. The default was chosen on rows
+      held out from 20,000 training rows of EURLEX57K, one label per row, 256 dimensions, learning rate 0.03:
       accuracy 53.7 % against 27.5 % after 20 epochs, 48.6 % against 16.4 % after one.
-    - nce begins with biases at the log-frequencies of the labels, since its scores are to be log-probabilities; the
-      released code begins at random, from where it reached 0.3 % on those rows in 20 epochs, and 46 % from here in two.
+    - The biases of nce start at the log-frequencies of the labels, because its scores are log-probabilities. The
+      released code starts at random: it reached 0.3 % on those rows in 20 epochs. This start reached 46 % in two.
     - uniform and frequency regularise the raw scores, as the paper's code does; one-vs-each, augment-and-reduce and
       softmax have a Gaussian prior on the weights instead.
     """
@@ -338,7 +338,7 @@ class FittedNegativeSampling:
         return model
 
     def _misfit(self) -> str | None:
-        """What is wrong between the parts, each of which is sound in itself; None where nothing is."""
+        """What does not fit between the parts, which are already checked one by one; None if all fits."""
         noise, d = self.scorer.noise, self.scorer.weights.shape[1]
         if self.shortlist and not isinstance(noise, FittedTree):
             return f"shortlist is {self.shortlist}, but there is no tree to find it in"

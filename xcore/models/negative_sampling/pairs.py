@@ -78,7 +78,7 @@ class Split:
         return cls(_renamed(train, labels), _renamed(held_out, labels), labels)
 
     def of_others(self, Y: CSR, reduction: Reduction) -> Pairs:
-        """The positives of other rows, as far as their labels are trained on."""
+        """The positives of other rows. Labels that are not trained on are left out."""
         pairs = Pairs.of(Y, reduction)
         return _renamed(pairs[np.flatnonzero(np.isin(pairs.classes, self.labels))], self.labels)
 
