@@ -26,7 +26,7 @@ class FlowEntry:
     """A flow, its parameters, and the recipe of its result.
 
     A flow with effects beyond its result (a file elsewhere, an alias moved) is run even if the result is there.
-    The flow also accepts presets of the flow with the parameters `preset_of`; options it does not have are ignored.
+    `preset_of` are the parameters of a flow whose presets this one takes too, as far as they concern it.
     """
 
     params: type[FlowParams]

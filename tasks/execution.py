@@ -198,7 +198,7 @@ def finished_result(result: Recipe, params: FlowParams) -> dict[str, Any] | None
 
 
 def kept_dataset(text: str) -> tuple[Recipe, Dataset]:
-    """Find the dataset with this id prefix: as an input for new steps, and opened."""
+    """The dataset whose id starts so, as an input for new steps, and opened."""
     store = settings.store()
     ref = store.find(text if "/" in text else f"dataset/{text}")
     return KeptArtifact.of(ref), Dataset(store.open(ref).directory)

@@ -104,7 +104,7 @@ class Trials(Protocol):
 class Simulation(Component):
     """Base of the simulations of Shen et al., "Extreme Multi-label Classification from Aggregated Labels" (ICML 2020).
 
-    The paper's sizes are the defaults (Appendix B.1); how often it repeated its simulations is not said. All values of
+    The paper's sizes are the defaults (Appendix B.1); it does not say how often it repeated them. All values of
     a setting, and all estimators, see the same random numbers: curves differ by the setting, not by luck, and a value's
     figures do not depend on which others are asked for.
 
@@ -261,8 +261,8 @@ class ClassificationSimulation(Simulation):
     A row is the prototype of a label plus noise, ``x_i = e*_c + N(0, sigma1^2 I)``, and its label is
     ``argmax_k <e*_k, x_i> + N(0, sigma_e^2)``. Each group has a favourite label k, drawn evenly; the prototypes of its
     rows are drawn from ``p = (1 + (exp(s) - 1) onehot_k) / (l - 1 + exp(s))``: at purity s = 0 groups are evenly mixed,
-    and large s makes them pure. The error of a repetition is the share of `n_test` fresh rows, of evenly drawn
-    prototypes, whose label is not ``argmax_k <b_k, x>``.
+    and large s makes them pure. The error of a repetition is measured on `n_test` new rows with evenly
+    drawn prototypes: the share of rows with a label other than ``argmax_k <b_k, x>``.
 
     Where groups are mixed, `as` errs less than `noas`. In pure groups the two meet, well above the oracle: the outputs
     of a group then all choose the same member, so that both learn from a single row per group.

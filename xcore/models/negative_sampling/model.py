@@ -38,8 +38,9 @@ WITH_TREE = {"adversarial", "nce"}
 class NegativeSampling(Positives, Model):
     """Linear classifiers on dense features, trained to distinguish true labels from sampled negatives.
 
-    ``adversarial`` draws the false labels from a tree that mimics the data (Bamler and Mandt, 2020): they are hard to
-    tell from true ones, and what the tree knows is added back to the scores. The other methods are its baselines.
+    ``adversarial`` draws the negatives from a tree that mimics the data (Bamler and Mandt, 2020), so they are hard to
+    distinguish from true labels. The log-probabilities of the tree are added to the scores. The other methods are
+    baselines.
 
     Notes
     -----

@@ -39,15 +39,15 @@ SHARPNESS = {"squared_hinge": (2.5, 4.0), "logistic": (1.0, 1.0)}
 class Parabel(Model):
     """Balanced label tree with linear classifiers (Parabel; wider and flatter trees are Bonsai and XR-Linear).
 
-    Similar labels, by their mean rows, share a branch. A row descends along the few best branches; its score for a
-    label is the product of the shares along the way, averaged over trees.
+    Labels with similar mean rows share a branch. A prediction follows the few best branches. The score of a label is
+    the product of the shares along its path, averaged over the trees.
 
     Notes
     -----
     - A label without a training row is in no tree and is never offered. A row without labels is a negative at the root.
     - The weight of a positive multiplies its part of the loss; a branch takes the largest weight of its labels.
     - ``depth=0`` is one-vs-all; ``arity=2, leaf_size=100, n_trees=3`` is the published Parabel.
-    - The default cost and pruning suit rows of length 1, which `normalise` sees to.
+    - The default cost and pruning are made for rows of length 1, as `normalise` makes them.
     - The default shape and passes were chosen on EURLEX57K's dev rows and on held-out training rows of YSO titles.
     - Cost of training: see `train_forest`. To predict a row with s features costs at most O(beam * arity * depth * s).
     """
