@@ -28,7 +28,7 @@ class NetworkOptions(Component):
     )
     epochs: int = Field(20, ge=1, description="Maximum number of passes over the training rows.")
     batch_size: int = Field(
-        256, ge=1, description="Number of rows per step. It is reduced if an epoch would have fewer than 20 steps."
+        256, ge=1, description="Number of rows per step. It is reduced if an epoch would have fewer than 10 steps."
     )
     learning_rate: float = Field(
         0.002, gt=0, description="Peak learning rate of AdamW. The rate rises to it at the start and then falls to 0."
