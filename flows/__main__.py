@@ -41,7 +41,7 @@ def main(words: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ninterrupted: finished steps are kept; run the same command again to go on", file=sys.stderr)
+        print("\ninterrupted: finished steps are kept; run the same command again to continue", file=sys.stderr)
         return 130
 
 
@@ -77,7 +77,7 @@ def _add_artifact_commands(commands: Any) -> None:
     listing = actions.add_parser("ls", help="what is there")
     listing.add_argument("--json", action="store_true")
     show = actions.add_parser("show", help="how one artifact was made, and of what")
-    show.add_argument("id", help="an id, kind/id, or the beginning of one")
+    show.add_argument("id", help="an id, kind/id, or the first characters of one")
     show.add_argument("--json", action="store_true")
     verify = actions.add_parser("verify", help="check every byte of every artifact")
     gc = actions.add_parser("gc", help="remove what no run refers to")

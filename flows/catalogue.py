@@ -17,7 +17,7 @@ class FlowEntry:
     """A flow, its parameters and what plans it, each named as ``module:name``.
 
     A flow with effects beyond its result (a file elsewhere, an alias moved) is run even if the result is there.
-    `preset_params_name` names the parameters of a flow whose presets this one takes too, as far as they concern it.
+    The flow also accepts presets of the flow with the parameters `preset_params_name`; options it lacks are ignored.
     """
 
     flow_name: str

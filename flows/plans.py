@@ -60,7 +60,7 @@ class DataPlan:
 
 @dataclass(frozen=True)
 class LearningPlan:
-    """A model, what it says of a split, and how good that is."""
+    """A model, its predictions for a split, and their metrics."""
 
     data: DataPlan
     model: Recipe

@@ -21,7 +21,7 @@ def log_probabilities(scores: npt.NDArray[np.floating[Any]], labels: npt.NDArray
 
 
 def accuracy(top: TopK, labels: npt.NDArray[np.integer[Any]]) -> float:
-    """Share of rows whose best label is the row's one true label (n,)."""
+    """Share of rows where the best label is the row's one true label (n,)."""
     return float((top.labels[:, 0] == labels).mean())
 
 
@@ -41,7 +41,7 @@ def evaluate_single_label(
 ) -> tuple[dict[str, float], dict[str, Interval]]:
     """Accuracy and, where log p(true label) is given, predictive log-likelihood, with their 95% intervals.
 
-    ``head/accuracy`` and so on are means over the rows whose true label lies in that third.
+    ``head/accuracy`` and so on are means over the rows with a true label in that third.
     """
     third = thirds_of_mass(train_counts)[labels]
     columns = {"rows": np.ones(len(labels)), "accuracy": (top.labels[:, 0] == labels).astype(np.float64)}

@@ -28,7 +28,7 @@ SHARES = {
     "psp": ("PSP", "propensity-scored precision: a hit on a rare label counts more"),
     "psndcg": ("PSnDCG", "propensity-scored nDCG"),
     "coverage": ("Coverage", "share of the labels true somewhere that are also hit somewhere"),
-    "accuracy": ("Accuracy", "share of the rows whose first label is true"),
+    "accuracy": ("Accuracy", "share of the rows where the first label is correct"),
 }
 
 
@@ -204,7 +204,7 @@ def _title(key: str) -> str:
 
 
 def _spread(values: Sequence[int], most: int) -> list[int]:
-    """At most so many of the values, evenly spaced, with the first and the last."""
+    """At most this many of the values, evenly spaced, with the first and the last."""
     if len(values) <= most:
         return list(values)
     return [values[i] for i in np.linspace(0, len(values) - 1, most).round().astype(int).tolist()]

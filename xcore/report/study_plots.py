@@ -91,7 +91,7 @@ def draw_learning_curves(design: StudyDesign, directory: Path) -> Figure:
     """Accuracy and predictive log-likelihood against CPU seconds: a colour for each cell, a line for each seed."""
     table = pq.read_table(directory / "curves.parquet").to_pandas()
     figure = new_figure((11, 4.6))
-    panels = {"accuracy": "Accuracy", "log_likelihood": "Predictive log-likelihood of a row"}
+    panels = {"accuracy": "Accuracy", "log_likelihood": "Predictive log-likelihood per row"}
     for place, (column, title) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(1, 2, place)
         for number, (cell, lines) in enumerate(table.groupby("cell", sort=False)):

@@ -1,4 +1,4 @@
-"""Gradients of a batch whose bits do not depend on the number of threads.
+"""Gradients of a batch, with the same bits for any number of threads.
 
 How torch splits a product among threads changes its last bits. So torch runs on one thread here, and a batch is cut
 into a fixed number of shards; threads take shards, and their gradients are added in the order of the shards.
@@ -103,7 +103,7 @@ def _added_rows(pieces: list[tuple[Int64, torch.Tensor]], scale: float) -> tuple
 
 @contextmanager
 def single_threaded_torch() -> Iterator[None]:
-    """Keep torch to one thread per call for the length of a block."""
+    """Limit torch to one thread per call inside a ``with`` block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

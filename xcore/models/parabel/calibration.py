@@ -1,4 +1,4 @@
-"""From a ranking score to a probability: one logistic curve a label, held to the common one where offers are few."""
+"""From a ranking score to a probability: one logistic curve per label, close to the common one if offers are few."""
 
 from __future__ import annotations
 
