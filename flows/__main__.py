@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from flows.catalogue import FLOWS
 from tasks import settings
 from tasks.endpoints import keep_imports_ours, lock_embedded_server, use_services
 from xcore.errors import EyrieError
-
-FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "study", "simulate")
 
 
 def run_program() -> NoReturn:
@@ -59,7 +58,7 @@ def _quieten_libraries() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="eyrie", description="Run Eyrie's flows and look after its store.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in FLOW_NAMES:
+    for name in FLOWS:
         command = commands.add_parser(name, help=f"run the flow `{name}`")
         command.add_argument("preset", type=Path, nargs="?", help="YAML file with the flow's parameters")
         command.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change one parameter")

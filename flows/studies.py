@@ -10,8 +10,7 @@ from prefect import flow
 
 from flows.factors import Factors, Values, combinations, params_with, place_of, value_at
 from flows.params import PipelineParams, SimulateParams
-from flows.pipeline import plan_pipeline
-from flows.plans import LearningPlan
+from flows.plans import LearningPlan, plan_pipeline
 from flows.study_params import StudyParams, Tuning
 from tasks.curves import curve_recipe
 from tasks.execution import make_result

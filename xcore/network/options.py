@@ -19,7 +19,7 @@ class NetworkOptions(Component):
         description="logistic: each label is judged alone; softmax: the labels of a row share one distribution.",
     )
     epochs: int = Field(20, ge=1, description="Most passes over the training rows.")
-    batch_size: int = Field(256, ge=1, description="Rows per step; fewer if an epoch has less than 20 steps.")
+    batch_size: int = Field(256, ge=1, description="Rows per step; fewer if an epoch has less than 10 steps.")
     learning_rate: float = Field(0.002, gt=0, description="Highest learning rate of AdamW.")
     weight_decay: float = Field(0.01, ge=0, description="Decoupled weight decay; biases and norms do not decay.")
     dropout: float = Field(0.3, ge=0, lt=1, description="Share of the units switched off in each training step.")

@@ -109,7 +109,7 @@ class State:
         with torch.no_grad():
             over_blocks(update, range(len(moments)))
             for name, (rows, gradient) in found.rows.items():
-                self.tables[name].step_rows(rows, gradient, rate, decay, self.step)
+                self.tables[name].step_rows(torch.from_numpy(rows), gradient, rate, decay, self.step)
 
     def values(self) -> dict[str, torch.Tensor]:
         """The weights, by name."""
