@@ -30,7 +30,7 @@ def main() -> None:
     X, Y, X_test = (sp.load_npz(data / f"{name}.npz") for name in ("X_train", "Y_train", "X_test"))
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    module = LIBRARIES[library](X, Y, out, n_trees, n_threads)
+    module: Any = LIBRARIES[library](X, Y, out, n_trees, n_threads)
     before = peak_bytes()
     train = clocked(module.train)
     peak = peak_bytes()
@@ -191,8 +191,8 @@ class NapkinXC:
         self.X, self.folder = X, out / "model"
         self.labels = [Y.indices[Y.indptr[i] : Y.indptr[i + 1]].tolist() for i in range(Y.shape[0])]
         several = {"ensemble": n_trees} if n_trees > 1 else {}
-        self.new = lambda: PLT(str(self.folder), threads=n_threads, seed=0, verbose=False, **several)
-        self.model = self.new()
+        self.new: Any = lambda: PLT(str(self.folder), threads=n_threads, seed=0, verbose=False, **several)
+        self.model: Any = self.new()
 
     def train(self) -> None:
         self.model.fit(self.X, self.labels)

@@ -70,7 +70,7 @@ def _compile(X: CSR, Y: CSR) -> None:
 
 
 def _groups(grouper: Grouper, X: CSR, Y: CSR) -> Groups:
-    return grouper.group(X, Y, np.random.default_rng(0), silent)
+    return grouper.group(X, Y, np.random.default_rng(0))
 
 
 def _impute(imputer: Imputer, X: CSR, groups: Groups) -> Imputed:
@@ -203,7 +203,7 @@ def _against_training(X: CSR, Y: CSR) -> list[Row]:
         groups = _groups(grouper, X, Y)
         imputing, imputed = _cpu(partial(_impute, Disaggregate(), X, groups))
         data = TrainingData.of(X, imputed.Y)
-        training, _ = _cpu(partial(Parabel().fit, data, np.random.default_rng(0), silent))
+        training, _ = _cpu(partial(Parabel().fit, data))
         case, limit = f"disaggregate, {name}", Goal(1, at_least=False)
         rows += [
             row(BENCH, case, "CPU time", imputing, "s"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numba
@@ -205,6 +206,11 @@ def _memory(n_classes: int) -> list[Row]:
     return [row("sampling", case, "peak", measured / least, "x", against, Goal(1.1, at_least=False))]
 
 
+def _advance(trainer: Trainer, n_steps: int) -> None:
+    for _ in range(n_steps):
+        trainer.advance()
+
+
 def _tree_fit(n: int, n_classes: int, n_steps: int) -> list[Row]:
     """The fit of the tree to clustered points, against an epoch of training with it."""
     rng = np.random.default_rng(5)
@@ -218,7 +224,7 @@ def _tree_fit(n: int, n_classes: int, n_steps: int) -> list[Row]:
     tree, fit, fit_cpu = _timed(lambda: Tree().fit(Z, labels, n_classes))
     trainer = Trainer.of(n_classes, noise=tree, Z=Z[:20_000])
     trainer.advance()
-    _, steps, steps_cpu = _timed(lambda: [trainer.advance() for _ in range(n_steps)])
+    _, steps, steps_cpu = _timed(partial(_advance, trainer, n_steps))
     epochs, case = n / BATCH / n_steps, f"tree, {n:,} x {K}, C = {n_classes:,}"
     likelihood = float(tree.log_prob(Z, labels[:, None]).mean())
     return [
