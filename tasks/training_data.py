@@ -26,6 +26,7 @@ from xcore.training.data import (
     Rows,
     TrainingData,
     Wish,
+    canonical_csr,
 )
 from xcore.training.stages import RowMap, Stage
 
@@ -117,9 +118,9 @@ def open_training_data(
     data = TrainingData(
         rows,
         training_labels(inputs),
-        dev=_dev_rows(dataset, inputs, form) if "dev" in wants else None,
+        dev=_dev_rows(dataset, inputs, form, wants) if "dev" in wants else None,
         labels=_label_side(dataset, inputs) if "labels" in wants else None,
-        bags=_bags(dataset) if "bags" in wants else None,
+        bags=_bags(dataset, "train") if "bags" in wants else None,
     )
     for role, stage in (stages or {}).items():
         data = data.with_stage(role, open_stage(inputs[role], stage))
@@ -138,10 +139,13 @@ def fit_context(context: BuildContext) -> FitContext:
     return FitContext(rng=context.rng, report=context.report, scratch=context.scratch)
 
 
-def _dev_rows(dataset: Dataset, inputs: Mapping[str, Artifact], form: RowForm) -> LabelledRows | None:
+def _dev_rows(
+    dataset: Dataset, inputs: Mapping[str, Artifact], form: RowForm, wants: Collection[Wish]
+) -> LabelledRows | None:
     if "dev" not in dataset.splits:
         return None
-    return LabelledRows(open_rows(inputs, "dev", form), dataset.Y("dev"))
+    bags = _bags(dataset, "dev") if "bags" in wants else None
+    return LabelledRows(open_rows(inputs, "dev", form), dataset.Y("dev"), bags)
 
 
 def _label_side(dataset: Dataset, inputs: Mapping[str, Artifact]) -> LabelSide:
@@ -152,10 +156,13 @@ def _label_side(dataset: Dataset, inputs: Mapping[str, Artifact]) -> LabelSide:
     return LabelSide(texts, X, dataset.label_features())
 
 
-def _bags(dataset: Dataset) -> Bags | None:
-    """The bags of the training rows, with the labels that are known of each."""
-    bags, groups = dataset.bags("train"), dataset.groups()
+def _bags(dataset: Dataset, split: Split) -> Bags | None:
+    """The bags of a split, with the labels that are known of each: of other splits than train, those of its rows."""
+    bags, groups = dataset.bags(split), dataset.groups()
     if bags is None or groups is None:
         return None
-    offsets, labels = list_parts(groups["labels"])
-    return Bags(bags.members, binary_csr(labels, offsets, dataset.n_labels))
+    if split == "train":
+        offsets, labels = list_parts(groups["labels"])
+        return Bags(bags.members, binary_csr(labels, offsets, dataset.n_labels))
+    merged = canonical_csr(bags.members @ dataset.Y(split))
+    return Bags(bags.members, binary_csr(merged.indices, merged.indptr, dataset.n_labels))

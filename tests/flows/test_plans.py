@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.params import AggregateStudyParams, PipelineParams, TrainParams
-from flows.pipeline import plan_pipeline, plan_train
+from flows.params import PipelineParams, TrainParams
+from flows.plans import plan_pipeline, plan_train
 from flows.retrain import RetrainParams, plan_retrain
-from flows.studies import plan_aggregate_study
+from flows.studies import plan_study
+from flows.study_params import StudyParams
 from tasks import settings
 from tasks.ingest import dataset_recipe
 from tasks.training_data import open_training_data
@@ -49,9 +50,8 @@ def test_a_pipeline_without_rows_to_measure_on_is_refused(
         plan_pipeline(PipelineParams.model_validate(params))
     with pytest.raises(ConfigError, match=message):
         plan_retrain(RetrainParams.model_validate(params))
-    study = {"groupings": [{"kind": "random"}], "imputers": [{"kind": "baseline"}]}
     with pytest.raises(ConfigError, match=message):
-        plan_aggregate_study(AggregateStudyParams.model_validate(params | study))
+        plan_study(StudyParams.model_validate(params | {"factors": {"model": [{"kind": "ova"}]}}))
 
 
 def test_rows_are_held_out_where_no_test_files_are_given(train: Path) -> None:
@@ -104,13 +104,19 @@ def test_a_model_gets_images_and_bags_as_they_are_stored(tmp_path: Path, monkeyp
     file = tmp_path / "bags.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     reader = {"kind": "jsonl", "vector": "vector", "group": "page"}
-    grouped = Source.model_validate({"reader": reader, "train": [file], "holdout": {"test": 0}})
+    grouped = Source.model_validate({"reader": reader, "train": [file], "dev": [file], "holdout": {"test": 0}})
     made = settings.store().make(dataset_recipe(grouped, 0)).artifact
-    bags = open_training_data({"dataset": made, "features": made}, "vector", {"bags"}).bags
+    data = open_training_data({"dataset": made, "features": made}, "vector", {"bags", "dev"})
+    bags = data.bags
     assert bags is not None
     assert bags.members.toarray().tolist() == [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
     assert bags.Y is not None
     assert bags.Y.toarray().tolist() == [[1, 1], [1, 1]]
+    assert data.dev is not None
+    assert data.dev.bags is not None
+    assert data.dev.bags.members.toarray().tolist() == bags.members.toarray().tolist()
+    assert data.dev.bags.Y is not None
+    assert data.dev.bags.Y.toarray().tolist() == [[1, 1], [1, 1]]
 
 
 def test_a_run_says_how_it_read_the_labels_and_which_rows_it_held_out(workplace: Workplace, train: Path) -> None:

@@ -51,6 +51,22 @@ class RowsInMemory:
 
 
 @dataclass(frozen=True)
+class Bags:
+    """Rows that belong together.
+
+    Attributes
+    ----------
+    members : CSR (n_bags, n_rows)
+        Stored entries are the rows of each bag.
+    Y : CSR float32 (n_bags, L) or None
+        Labels of the bags; None where they are not known.
+    """
+
+    members: CSR
+    Y: CSR | None = None
+
+
+@dataclass(frozen=True)
 class LabelledRows:
     """Rows with their labels: a hold-out set.
 
@@ -58,10 +74,12 @@ class LabelledRows:
     ----------
     rows : Rows
     Y : CSR float32 (n, L)
+    bags : Bags or None
     """
 
     rows: Rows
     Y: CSR
+    bags: Bags | None = None
 
     @property
     def X(self) -> Matrix:
@@ -92,22 +110,6 @@ class LabelSide:
     texts: Sequence[str]
     X: Matrix | None = None
     features: CSR | None = None
-
-
-@dataclass(frozen=True)
-class Bags:
-    """Rows that belong together.
-
-    Attributes
-    ----------
-    members : CSR (n_bags, n_rows)
-        Stored entries are the rows of each bag.
-    Y : CSR float32 (n_bags, L) or None
-        Labels of the bags; None where they are not known.
-    """
-
-    members: CSR
-    Y: CSR | None = None
 
 
 @dataclass(frozen=True)

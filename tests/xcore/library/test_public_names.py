@@ -13,7 +13,7 @@ import xcore
 from xcore.artifacts.identity import code_digests
 
 ROOT = Path(xcore.__file__).parents[1]
-MAKES_NO_ARTIFACT = {"tasks.model_registry"}  # it asks for the package's folder
+MAKES_NO_ARTIFACT = {"tasks.model_registry", "tasks.scoring_app"}  # it asks for the package's folder
 
 
 def loaded_after(code: str) -> set[str]:
