@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -14,6 +14,7 @@ from xcore.components import Component
 from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Split
 from xcore.metrics import evaluate
+from xcore.metrics.family import metric_modules
 from xcore.numeric.matrices import TopK
 
 
@@ -27,6 +28,10 @@ class EvaluationOptions(Component):
     n_bootstrap: int = Field(
         1000, ge=0, le=100_000, title="Bootstrap resamples", description="Resamples for the confidence intervals."
     )
+
+    def used_modules(self) -> Iterable[str]:
+        """All metrics are computed, so all of them count: a new metric makes a new evaluation."""
+        return metric_modules()
 
 
 def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
