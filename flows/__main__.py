@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from flows.catalogue import FLOWS
 from tasks import settings
 from tasks.endpoints import keep_imports_ours, lock_embedded_server, use_services
 from xcore.errors import EyrieError
-
-FLOW_NAMES = ("ingest", "train", "pipeline", "retrain", "score", "study", "simulate")
 
 
 def run_program() -> NoReturn:
@@ -42,7 +41,7 @@ def main(words: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ninterrupted: finished steps are kept; run the same command again to go on", file=sys.stderr)
+        print("\ninterrupted: finished steps are kept; run the same command again to continue", file=sys.stderr)
         return 130
 
 
@@ -59,7 +58,7 @@ def _quieten_libraries() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="eyrie", description="Run Eyrie's flows and look after its store.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in FLOW_NAMES:
+    for name in FLOWS:
         command = commands.add_parser(name, help=f"run the flow `{name}`")
         command.add_argument("preset", type=Path, nargs="?", help="YAML file with the flow's parameters")
         command.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="change one parameter")
@@ -78,7 +77,7 @@ def _add_artifact_commands(commands: Any) -> None:
     listing = actions.add_parser("ls", help="what is there")
     listing.add_argument("--json", action="store_true")
     show = actions.add_parser("show", help="how one artifact was made, and of what")
-    show.add_argument("id", help="an id, kind/id, or the beginning of one")
+    show.add_argument("id", help="an id, kind/id, or the first characters of one")
     show.add_argument("--json", action="store_true")
     verify = actions.add_parser("verify", help="check every byte of every artifact")
     gc = actions.add_parser("gc", help="remove what no run refers to")

@@ -1,47 +1,69 @@
-"""All flows, by name."""
+"""All flows, by name. Each is loaded only when it is asked for, so that a command pays for its own flow alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
-from flows.params import (
-    FlowParams,
-    IngestParams,
-    PipelineParams,
-    SimulateParams,
-    TrainParams,
-)
-from flows.pipeline import ingest, pipeline, plan_ingest, plan_pipeline, plan_train, train
-from flows.retrain import RetrainParams, plan_retrain, retrain
-from flows.score import ScoreParams, plan_score, score
-from flows.studies import plan_simulate, plan_study, simulate, study
-from flows.study_params import StudyParams
-from xcore.artifacts import Recipe
+if TYPE_CHECKING:
+    from flows.params import FlowParams
+    from xcore.artifacts import Recipe
 
 
 @dataclass(frozen=True)
 class FlowEntry:
-    """A flow, its parameters, and the recipe of its result.
+    """A flow, its parameters and what plans it, each named as ``module:name``.
 
     A flow with effects beyond its result (a file elsewhere, an alias moved) is run even if the result is there.
-    `preset_of` are the parameters of a flow whose presets this one takes too, as far as they concern it.
+    The flow also accepts presets of the flow with the parameters `preset_params_name`; options it lacks are ignored.
     """
 
-    params: type[FlowParams]
-    plan: Callable[[Any], Recipe]
-    flow: Callable[[Any], dict[str, Any]]
+    flow_name: str
+    params_name: str
+    planner_name: str
     has_effects: bool = False
-    preset_of: type[FlowParams] | None = None
+    preset_params_name: str | None = None
+
+    @property
+    def flow(self) -> Callable[[Any], dict[str, Any]]:
+        """The flow itself; this loads Prefect."""
+        found: Callable[[Any], dict[str, Any]] = resolve_name(self.flow_name)
+        return found
+
+    @property
+    def params(self) -> type[FlowParams]:
+        """The schema of its parameters."""
+        found: type[FlowParams] = resolve_name(self.params_name)
+        return found
+
+    @property
+    def preset_of(self) -> type[FlowParams] | None:
+        """The schema that its presets may be written for."""
+        return resolve_name(self.preset_params_name) if self.preset_params_name else None
+
+    def plan(self, params: FlowParams) -> Recipe:
+        """The recipe of its result."""
+        planned: Any = resolve_name(self.planner_name)(params)
+        result: Recipe = getattr(planned, "evaluation", planned)
+        return result
 
 
+PIPELINE_PARAMS = "flows.params:PipelineParams"
 FLOWS = {
-    "ingest": FlowEntry(IngestParams, plan_ingest, ingest, preset_of=PipelineParams),
-    "train": FlowEntry(TrainParams, lambda params: plan_train(params).evaluation, train),
-    "pipeline": FlowEntry(PipelineParams, lambda params: plan_pipeline(params).evaluation, pipeline),
-    "retrain": FlowEntry(RetrainParams, plan_retrain, retrain, has_effects=True),
-    "score": FlowEntry(ScoreParams, plan_score, score, has_effects=True),
-    "study": FlowEntry(StudyParams, plan_study, study),
-    "simulate": FlowEntry(SimulateParams, plan_simulate, simulate),
+    "ingest": FlowEntry(
+        "flows.pipeline:ingest",
+        "flows.params:IngestParams",
+        "flows.plans:plan_ingest",
+        preset_params_name=PIPELINE_PARAMS,
+    ),
+    "train": FlowEntry("flows.pipeline:train", "flows.params:TrainParams", "flows.plans:plan_train"),
+    "pipeline": FlowEntry("flows.pipeline:pipeline", PIPELINE_PARAMS, "flows.plans:plan_pipeline"),
+    "retrain": FlowEntry(
+        "flows.retrain:retrain", "flows.retrain:RetrainParams", "flows.retrain:plan_retrain", has_effects=True
+    ),
+    "score": FlowEntry("flows.score:score", "flows.score:ScoreParams", "flows.score:plan_score", has_effects=True),
+    "study": FlowEntry("flows.studies:study", "flows.study_params:StudyParams", "flows.studies:plan_study"),
+    "simulate": FlowEntry("flows.studies:simulate", "flows.params:SimulateParams", "flows.studies:plan_simulate"),
 }

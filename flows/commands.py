@@ -11,13 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.catalogue import FLOWS, FlowEntry
-from flows.operations.embedded import start_embedded_api
-from flows.operations.lost_runs import mark_lost_runs
 from flows.params import FlowParams
 from flows.presets import load_params
 from flows.terminal import LineProgress, LiveProgress, show_summary, wide_console
 from tasks import settings
-from tasks.execution import finished_result, listeners
 
 
 def run_flow(name: str, preset: Path | None, overrides: list[str], as_json: bool, only_plan: bool) -> int:
@@ -26,6 +23,8 @@ def run_flow(name: str, preset: Path | None, overrides: list[str], as_json: bool
     params = load_params(entry.params, preset, overrides, entry.preset_of)
     if only_plan:
         return _show_plan(entry, params, as_json)
+    from tasks.execution import finished_result  # loads Prefect, which a plan does without
+
     finished = None if entry.has_effects else finished_result(entry.plan(params), params)
     summary = finished or _run_with_progress(entry, params)
     if as_json:
@@ -36,6 +35,10 @@ def run_flow(name: str, preset: Path | None, overrides: list[str], as_json: bool
 
 
 def _run_with_progress(entry: FlowEntry, params: FlowParams) -> dict[str, Any]:
+    from flows.operations.embedded import start_embedded_api
+    from flows.operations.lost_runs import mark_lost_runs
+    from tasks.execution import listeners
+
     progress_to = Console(stderr=True)
     if not os.environ.get("PREFECT_API_URL"):
         progress_to.print("starting the embedded Prefect API (PREFECT_API_URL names a server instead) ...", style="dim")

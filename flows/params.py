@@ -62,15 +62,20 @@ def _variable(match: re.Match[str]) -> str:
 
 
 class FlowParams(Component):
-    """What every flow takes."""
+    """Parameters of every flow."""
 
-    name: Name = Field("eyrie", min_length=1, description="MLflow experiment that the run belongs to.")
-    seed: int = Field(0, ge=0, description="One seed in, the same bytes out.")
+    name: Name = Field("eyrie", min_length=1, description="Name of the MLflow experiment that records the run.")
+    seed: int = Field(
+        0,
+        ge=0,
+        description="Seed of all random numbers. The same seed, data and options give the same results; "
+        "another seed gives another random draw.",
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _read_environment(cls, tree: Any, info: ValidationInfo) -> Any:
-        """Put variables in when a run starts, not when it is scheduled: the worker knows where its files are."""
+        """Replace variables when a run starts, not when it is scheduled: only the worker knows where its files are."""
         return tree if info.context == AS_WRITTEN else expand_variables(tree)
 
     @property
@@ -81,7 +86,7 @@ class FlowParams(Component):
     def tracked_parameters(self, kinds: Collection[str]) -> dict[str, Any]:
         """What MLflow's run table has columns for, in a run that makes artifacts of these kinds.
 
-        All options of the parts that are used; of what is read and how it is measured, only what is not as usual.
+        All options of the components that are used. For the data and the evaluation, only options that are not default.
         """
         used = {name: value for name, value in self.options().items() if _MADE_BY.get(name, name) in (name, *kinds)}
         unusual = self.model_dump(mode="json", exclude_defaults=True)
@@ -96,19 +101,24 @@ class FlowParams(Component):
 class IngestParams(FlowParams):
     """Parameters of `ingest`."""
 
-    data: Source = Field(description="What to read, and how.")
+    data: Source = Field(description="The files to read, and how to read them.")
 
 
 class LearningParams(FlowParams):
-    """What every flow takes that trains a model."""
+    """Parameters of every flow that trains a model."""
 
-    text: AnyText = Field(Tfidf(), description="How text becomes features; not used where rows come with features.")
+    text: AnyText = Field(Tfidf(), description="How text becomes features. Not used if the rows already have features.")
     grouping: AnyGrouper | None = Field(
-        None, description="Groups to make, to study aggregation; none: those that the data came with, if any."
+        None,
+        description="Put the train rows into new groups and merge their labels, to study learning from groups. "
+        "Empty: use the groups of the data, if it has any.",
     )
-    imputer: AnyImputer = Field(Disaggregate(), description="How rows get labels where groups have them.")
-    model: AnyModel = Field(Parabel(), description="Model to train, by its kind.")
-    evaluation: EvaluationOptions = Field(EvaluationOptions(), description="How predictions are measured.")
+    imputer: AnyImputer = Field(
+        Disaggregate(),
+        description="How rows get labels of their own if only their groups have labels. Not used without groups.",
+    )
+    model: AnyModel = Field(Parabel(), description="The model to train. Each kind has options of its own.")
+    evaluation: EvaluationOptions = Field(EvaluationOptions(), description="How the predictions are measured.")
 
     @property
     def run_name(self) -> str:
@@ -118,7 +128,9 @@ class LearningParams(FlowParams):
 class TrainParams(LearningParams):
     """Parameters of `train`."""
 
-    dataset: str = Field(min_length=4, description="Id of a dataset in the store, or the beginning of one.")
+    dataset: str = Field(
+        min_length=4, description="Id of a dataset in the store. The first characters are enough (at least 4)."
+    )
 
 
 class PipelineParams(LearningParams, IngestParams):
@@ -128,4 +140,4 @@ class PipelineParams(LearningParams, IngestParams):
 class SimulateParams(FlowParams):
     """Parameters of `simulate`."""
 
-    simulation: AnySimulation = Field(description="What to simulate.")
+    simulation: AnySimulation = Field(description="The simulation to run.")

@@ -1,19 +1,22 @@
-"""From data to an evaluation: typed plans that pipelines and studies share."""
+"""From data to an evaluation: typed plans that pipelines and studies share. Planning needs no Prefect."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flows.params import IngestParams, LearningParams, PipelineParams, TrainParams
 from tasks.evaluate import EvaluationOptions, evaluation_recipe
 from tasks.featurise import features_recipe, vocabulary_recipe
 from tasks.fit import model_recipe
 from tasks.group import groups_recipe
 from tasks.impute import imputed_recipe
+from tasks.ingest import dataset_recipe, kept_dataset
 from tasks.predict import predictions_recipe
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form, Split
 from xcore.errors import ConfigError
 from xcore.grouping.base import Grouper
+from xcore.grouping.given import GivenGroups
 from xcore.imputation.base import Imputer
 from xcore.models.base import Model
 from xcore.text.family import AnyText
@@ -57,7 +60,7 @@ class DataPlan:
 
 @dataclass(frozen=True)
 class LearningPlan:
-    """A model, what it says of a split, and how good that is."""
+    """A model, its predictions for a split, and their metrics."""
 
     data: DataPlan
     model: Recipe
@@ -93,3 +96,30 @@ def plan_learning(model: Model, data: DataPlan, options: EvaluationOptions, seed
     trained = model_recipe(model, data.forms, data.inputs(), seed)
     predictions = predictions_recipe(trained, options.split, max(options.ks))
     return LearningPlan(data, trained, predictions, evaluation_recipe(predictions, data.dataset, options, seed))
+
+
+def plan_ingest(params: IngestParams) -> Recipe:
+    """A dataset."""
+    return dataset_recipe(params.data, params.seed)
+
+
+def plan_train(params: TrainParams) -> LearningPlan:
+    """An evaluation on a dataset that is in the store."""
+    recipe, dataset = kept_dataset(params.dataset)
+    dataset.need_split(params.evaluation.split, "evaluation.split")
+    return _plan(recipe, dataset.form, dataset.groups() is not None, params)
+
+
+def plan_pipeline(params: PipelineParams, dataset: Recipe | None = None) -> LearningPlan:
+    """An evaluation, from files on; a dataset that was planned before need not have its files read again for its id."""
+    params.data.need_split(params.evaluation.split, "evaluation.split")
+    dataset = dataset or dataset_recipe(params.data, params.seed)
+    return _plan(dataset, params.data.reader.form, params.data.has_groups, params)
+
+
+def _plan(dataset: Recipe, form: Form, has_groups: bool, params: LearningParams) -> LearningPlan:
+    data = plan_data(dataset, form, params.text)
+    grouper = params.grouping or (GivenGroups() if has_groups else None)
+    if grouper is not None:
+        data = plan_imputation(data, grouper, params.imputer, params.seed)
+    return plan_learning(params.model, data, params.evaluation, params.seed)

@@ -10,8 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from pydantic import Field
 
 from flows.params import PipelineParams
-from flows.pipeline import plan_pipeline
-from flows.plans import LearningPlan
+from flows.plans import LearningPlan, plan_pipeline
 from tasks import settings
 from tasks.execution import add_to_result, make_result
 from tasks.model_registry import apply_decision, champion_parts, mark_challenger, parts_of, register

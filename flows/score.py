@@ -20,17 +20,30 @@ from xcore.inference.scorer import Batch, Cut
 class ScoreParams(FlowParams):
     """Parameters of `score`."""
 
-    name: Name = Field("eyrie", min_length=1, description="Name of the registered model, and of the MLflow experiment.")
+    name: Name = Field(
+        "eyrie",
+        min_length=1,
+        description="Name of the registered model. The run is recorded in the MLflow experiment of the same name.",
+    )
     model: str = Field(
-        "champion", min_length=1, description="Which one: an alias, a version number, or model/ID from the store."
+        "champion",
+        min_length=1,
+        description="Version of the registered model: an alias, a version number, or model/ID from the store.",
     )
-    rows: Batch = Field(description="What to score.")
-    cut: Cut = Field(Cut(), description="How many labels a row gets.")
-    names: bool = Field(True, description="Write the labels' names beside their ids.")
+    rows: Batch = Field(description="The rows to score.")
+    cut: Cut = Field(Cut(), description="How many labels each row gets.")
+    names: bool = Field(True, description="Write the names of the labels next to their ids.")
     block_mb: int = Field(
-        16, ge=1, le=1024, title="Block, MB", description="Megabytes of input that are scored, and kept, at a time."
+        16,
+        ge=1,
+        le=1024,
+        title="Block, MB",
+        description="Size of an input block, in megabytes. Larger blocks need more memory. A killed run "
+        "repeats at most the block that it was working on.",
     )
-    output: Path | None = Field(None, description="Parquet file to write as well; none: only the store has the scores.")
+    output: Path | None = Field(
+        None, description="Parquet file for a copy of the scores. Empty: the scores are only in the store."
+    )
 
     @field_validator("model", mode="before")
     @classmethod
@@ -50,14 +63,14 @@ def plan_score(params: ScoreParams) -> Recipe:
 
 @flow(name="score", flow_run_name="{params.run_name}")
 def score(params: ScoreParams) -> dict[str, Any]:
-    """Files in, labels with scores out; a run that was killed goes on after its last finished block."""
+    """Score the rows of files. A run that was killed continues after its last finished block."""
     recipe = plan_score(params)
     summary = make_result(recipe, "score", params)
     scores = settings.store().open(recipe.ref)
     if params.output:
         deliver(scores, params.output)
     counts = scores.manifest.counts
-    speed = f"{counts['rows_per_second']:,.0f} rows a second"
+    speed = f"{counts['rows_per_second']:,.0f} rows per second"
     says = f"{counts['rows']:,} rows scored by {recipe.inputs['model'].ref}, {speed}"
     where = params.output or scores.directory / "scores.parquet"
     return summary | {"scored": dict(counts), "output": str(where), "says": [says, f"Scores are in {where}"]}

@@ -10,8 +10,7 @@ from prefect import flow
 
 from flows.factors import Factors, Values, combinations, params_with, place_of, value_at
 from flows.params import PipelineParams, SimulateParams
-from flows.pipeline import plan_pipeline
-from flows.plans import LearningPlan
+from flows.plans import LearningPlan, plan_pipeline
 from flows.study_params import StudyParams, Tuning
 from tasks.curves import curve_recipe
 from tasks.execution import make_result
@@ -93,7 +92,7 @@ def _plan_result(params: StudyParams, values: Values, grid: Factors, seed: int, 
 
 
 def _plan_pipeline(params: PipelineParams, datasets: dict[str, Recipe]) -> LearningPlan:
-    """As `plan_pipeline`, but cells with the same data share one recipe, whose files are read once for its id."""
+    """As `plan_pipeline`, but cells with the same data share one recipe, so its files are read only once for the id."""
     key = f"{params.seed} {params.data.model_dump_json()}"
     datasets.setdefault(key, dataset_recipe(params.data, params.seed))
     return plan_pipeline(params, datasets[key])

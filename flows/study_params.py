@@ -31,16 +31,20 @@ CURVE_METRICS = (
 
 
 class Tuning(Measuring):
-    """How settings are chosen: each is tried for some epochs, and the one with the best accuracy is taken."""
+    """How settings are chosen. Each is trained for a few epochs; the one with the best accuracy is used."""
 
-    epochs: int = Field(2, ge=1, description="Passes over the positives in each trial.")
-    split: Split = Field("dev", description="Split whose rows choose; never test, nor the split of the curves.")
-    rows: int = Field(2000, ge=1, description="Rows measured, at most: drawn at random.")
-    points: CurvePoints = Field("last", description="When a trial is measured; only its last point counts.")
+    epochs: int = Field(
+        2, ge=1, description="Number of passes over the positives in each trial. More passes cost more time."
+    )
+    split: Split = Field(
+        "dev", description="Split on which settings are chosen. It must not be test, nor the split of the curves."
+    )
+    rows: int = Field(2000, ge=1, description="Maximum number of rows to measure on. They are drawn at random.")
+    points: CurvePoints = Field("last", description="When each trial is measured. Only the last point decides.")
     grids: dict[str, dict[str, tuple[Any, ...]]] = Field(
         {},
-        description="For the cells with a level, named by its label: options of the model to try, each with its "
-        "values. All combinations are tried.",
+        description="Settings to try. For each level, named by its label: options of the model and the values "
+        "of each option. All combinations are tried.",
     )
 
 
@@ -49,29 +53,36 @@ class StudyParams(PipelineParams):
 
     factors: dict[str, tuple[Any, ...]] = Field(
         min_length=1,
-        description="Parameters of the pipeline that differ, by their dotted paths (imputer, text.max_features), "
-        "each with its values. Every combination is a cell.",
+        description="Parameters of the pipeline that differ, and the values of each. Name a parameter by its "
+        "dotted path, such as imputer or text.max_features. Each combination of values is one cell.",
     )
-    seeds: tuple[int, ...] = Field(
-        (), description="Every cell is run with each of these seeds; none: only with `seed`."
-    )
+    seeds: tuple[int, ...] = Field((), description="Seeds to run each cell with. Empty: only `seed`.")
     compare_with: dict[str, Any] = Field(
-        {}, description="The reference: a value for one or more factors. Cells are compared with the cell that has it."
+        {},
+        description="The reference: a value for one or more factors. Each cell is compared with the cell that "
+        "has these values.",
     )
     metrics: tuple[str, ...] = Field(
-        (), description="Metrics to tabulate, such as precision_at_1 or psp_at_*; none: the usual ones."
+        (), description="Metrics to show in the tables, such as precision_at_1 or psp_at_*. Empty: the usual ones."
     )
     plot: Plot = Field(
         "bars",
-        description="bars: one per cell; lines: over the first factor with numbers; curves: learning curves.",
+        description="bars: one bar per cell; lines: metric over the first numeric factor; curves: learning curves.",
     )
     parallel: int = Field(
-        1, ge=1, le=64, description="Steps that run at once. Measured seconds can be compared only with 1."
+        1,
+        ge=1,
+        le=64,
+        description="Number of steps that run at the same time. Set it to 1 if you compare measured times.",
     )
     curve: Measuring | None = Field(
-        None, description="Measure a learning curve in each cell, instead of evaluating its model; none: evaluate."
+        None,
+        description="Measure a learning curve in each cell instead of evaluating the final model. Empty: "
+        "evaluate the final model.",
     )
-    tuning: Tuning | None = Field(None, description="Choose settings of the model before its curve is measured.")
+    tuning: Tuning | None = Field(
+        None, description="Choose settings of the model before the curve is measured. Empty: use the settings as given."
+    )
 
     @field_validator("factors", mode="before")
     @classmethod

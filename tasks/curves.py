@@ -24,13 +24,17 @@ from xcore.training.data import LabelledRows, RowForm, RowsInMemory
 
 
 class Measuring(Component):
-    """How long is trained, and on which rows the curve is measured."""
+    """How long to train, and on which rows to measure the learning curve."""
 
-    epochs: int = Field(10, ge=1, description="Passes over the positives.")
-    split: Split = Field("test", description="Split whose rows are measured.")
-    rows: int = Field(5000, ge=1, description="Rows measured, at most: drawn at random.")
+    epochs: int = Field(
+        10, ge=1, description="Number of passes over the positives. More passes give longer curves and cost more time."
+    )
+    split: Split = Field("test", description="Split on which the curve is measured.")
+    rows: int = Field(5000, ge=1, description="Maximum number of rows to measure on. They are drawn at random.")
     points: CurvePoints = Field(
-        "early", description="last: after the last epoch; epochs: after each; early: also within the first."
+        "early",
+        description="When the curve is measured. last: after the last epoch; epochs: after each epoch; early: "
+        "also during the first epoch.",
     )
 
 
@@ -38,12 +42,12 @@ class CurveOptions(Measuring):
     """What is trained and measured."""
 
     candidates: tuple[NegativeSampling, ...] = Field(
-        min_length=1, description="The model; of several, the one that the input `choice` names."
+        min_length=1, description="The model. If there are several, the input `choice` says which one to train."
     )
 
 
 def measure_curve(context: BuildContext) -> Mapping[str, Any]:
-    """Train, and measure early in the first epoch and after each; seconds, not being a result, go into the manifest."""
+    """Train and measure the learning curve. Times are not part of the result, so they go into the manifest."""
     options: CurveOptions = context.options
     chosen = context.inputs.get("choice")
     place = json.loads((chosen.directory / "choice.json").read_text())["chosen"] if chosen else 0
@@ -72,7 +76,9 @@ def _measured_rows(context: BuildContext, form: RowForm, options: CurveOptions) 
 class ChoiceOptions(Component):
     """How settings are chosen."""
 
-    metric: str = Field("accuracy", description="Measure of the last point of each curve, the more the better.")
+    metric: str = Field(
+        "accuracy", description="Metric of the last point of each curve. The setting with the highest value is chosen."
+    )
 
 
 def choose_settings(context: BuildContext) -> Mapping[str, Any]:

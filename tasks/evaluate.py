@@ -21,12 +21,29 @@ from xcore.numeric.matrices import TopK
 class EvaluationOptions(Component):
     """How predictions are measured."""
 
-    split: Split = Field("test", description="Split that is measured; its labels never select anything.")
-    ks: tuple[int, ...] = Field((1, 3, 5), min_length=1, title="Ranks", description="Ranks at which metrics are taken.")
-    propensity_a: float = Field(0.55, ge=0, description="A of the propensity model; 0.55 is the usual value.")
-    propensity_b: float = Field(1.5, ge=0, description="B of the propensity model; 1.5 is the usual value.")
+    split: Split = Field(
+        "test", description="Split on which predictions are measured. Its labels are never used to choose anything."
+    )
+    ks: tuple[int, ...] = Field(
+        (1, 3, 5),
+        min_length=1,
+        title="Ranks",
+        description="Ranks k of the metrics: precision at k and so on. The largest k is also the number of "
+        "labels predicted per row.",
+    )
+    propensity_a: float = Field(
+        0.55, ge=0, description="Constant A of the propensity model, used by psp and psndcg. The usual value is 0.55."
+    )
+    propensity_b: float = Field(
+        1.5, ge=0, description="Constant B of the propensity model, used by psp and psndcg. The usual value is 1.5."
+    )
     n_bootstrap: int = Field(
-        1000, ge=0, le=100_000, title="Bootstrap resamples", description="Resamples for the confidence intervals."
+        1000,
+        ge=0,
+        le=100_000,
+        title="Bootstrap resamples",
+        description="Number of bootstrap resamples for the confidence intervals. More resamples give steadier "
+        "intervals; 0 gives none.",
     )
 
     def used_modules(self) -> Iterable[str]:
@@ -35,7 +52,7 @@ class EvaluationOptions(Component):
 
 
 def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
-    """Metrics with intervals, for all labels and by head, torso and tail; one row a label."""
+    """Metrics with intervals, for all labels and by head, torso and tail, and a table with one row per label."""
     options: EvaluationOptions = context.options
     dataset = Dataset(context.inputs["dataset"].directory)
     table = pq.read_table(context.inputs["predictions"].directory / "predictions.parquet")
@@ -58,6 +75,6 @@ def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
 
 
 def evaluation_recipe(predictions: Recipe, dataset: Recipe, options: EvaluationOptions, seed: int) -> Recipe:
-    """How good predictions are."""
+    """The metrics of predictions."""
     inputs = {"predictions": predictions, "dataset": dataset}
     return Recipe("evaluation", evaluate_predictions, options, inputs, seed=seed)

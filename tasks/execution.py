@@ -30,7 +30,6 @@ from tasks.tracking import TrackedRun
 from xcore.artifacts import KeptArtifact, MakeResult, Manifest, Recipe
 from xcore.artifacts.manifest import git_commit, library_versions
 from xcore.artifacts.naming import step_names
-from xcore.data.dataset import Dataset
 from xcore.errors import EyrieError
 from xcore.views.base import view_of
 
@@ -195,13 +194,6 @@ def finished_result(result: Recipe, params: FlowParams) -> dict[str, Any] | None
     run = TrackedRun.find(params.name, result.id)
     cached = {recipe.id: True for recipe in result.lineage()}
     return summary_of(result, run, cached) if run and run.is_finished else None
-
-
-def kept_dataset(text: str) -> tuple[Recipe, Dataset]:
-    """The dataset whose id starts so, as an input for new steps, and opened."""
-    store = settings.store()
-    ref = store.find(text if "/" in text else f"dataset/{text}")
-    return KeptArtifact.of(ref), Dataset(store.open(ref).directory)
 
 
 def _step_runs(result: Recipe, run: TrackedRun | None) -> list[StepRun]:

@@ -13,7 +13,7 @@ from xcore.training.data import RowForm
 
 
 def fit_model(context: BuildContext) -> Mapping[str, Any]:
-    """Train on the training split: on its own labels or on imputed ones; a killed training goes on where it was."""
+    """Train on the training split: on its own labels or on imputed ones; a killed fit continues from its checkpoint."""
     model: Model = context.options
     form = choose_form(type(model), forms_of(context.inputs))
     stages = {role: declared.options for role, declared in model.stages(form).items()}
@@ -27,7 +27,7 @@ def fit_model(context: BuildContext) -> Mapping[str, Any]:
 def model_recipe(model: Model, forms: Sequence[RowForm], data: Mapping[str, Recipe], seed: int) -> Recipe:
     """A model trained on rows that can be had in some forms, with the stages that it declares.
 
-    `data` holds the recipes of the dataset, its features, its vocabulary and imputed labels, as far as there are any.
+    `data` holds the recipes of the dataset, its features, its vocabulary and imputed labels, if they exist.
     """
     form = choose_form(type(model), forms)
     names = ("dataset", "labels", "vocabulary") if "labels" in model.wants else ("dataset", "labels")

@@ -27,6 +27,6 @@ def impute_labels(context: BuildContext) -> Mapping[str, Any]:
 
 
 def imputed_recipe(imputer: Imputer, groups: Recipe, dataset: Recipe, features: Recipe, seed: int) -> Recipe:
-    """The labels of a dataset's training rows, as far as their groups tell."""
+    """Labels of a dataset's training rows, imputed from the labels of their groups."""
     inputs = {"groups": groups, "dataset": dataset, "features": features}
     return Recipe("imputed", impute_labels, imputer, inputs, seed=seed)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from xcore.artifacts import BuildContext, Recipe
+from tasks import settings
+from xcore.artifacts import BuildContext, KeptArtifact, Recipe
+from xcore.data.dataset import Dataset
 from xcore.data.ingest import ingest
 from xcore.data.source import Source
 
@@ -20,3 +22,10 @@ def dataset_recipe(source: Source, seed: int) -> Recipe:
     holds_out = source.holdout.dev + source.test_share > 0
     # Nothing else is random, so a study of several seeds reads its files once.
     return Recipe("dataset", ingest_dataset, source, sources=tuple(source.files()), seed=seed if holds_out else 0)
+
+
+def kept_dataset(text: str) -> tuple[Recipe, Dataset]:
+    """The dataset whose id starts so, as an input for new steps, and opened."""
+    store = settings.store()
+    ref = store.find(text if "/" in text else f"dataset/{text}")
+    return KeptArtifact.of(ref), Dataset(store.open(ref).directory)

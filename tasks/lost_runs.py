@@ -26,7 +26,7 @@ def own_process() -> str:
 
 
 def end_lost_runs() -> list[str]:
-    """End runs as KILLED whose process is gone from this machine; returns the ids of their Prefect flow runs.
+    """End runs as KILLED if their process is gone from this machine. Returns the ids of their Prefect flow runs.
 
     What another machine runs, only that machine can tell.
     """

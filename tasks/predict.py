@@ -23,8 +23,8 @@ class Prediction(Component):
     """What to predict, by which model family."""
 
     model: SerializeAsAny[Model]
-    split: Split = Field("test", description="Split whose rows are ranked.")
-    k: int = Field(5, ge=1, description="Labels kept for each row.")
+    split: Split = Field("test", description="Split to predict.")
+    k: int = Field(5, ge=1, description="Number of labels kept per row.")
 
 
 def predict_labels(context: BuildContext) -> Mapping[str, Any]:
@@ -47,7 +47,7 @@ def _recall(fitted: Fitted, X: Matrix, k: int) -> dict[str, float]:
 
 
 def predictions_recipe(model: Recipe, split: Split, k: int) -> Recipe:
-    """What a model says of a split of the data that it was trained on."""
+    """Predictions for a split of the dataset that the model was trained on."""
     if not isinstance(model.options, Model):
         raise TypeError(f"expected a recipe of a model, got one of {model.options}")
     options = Prediction(model=model.options, split=split, k=k)

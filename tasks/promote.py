@@ -31,11 +31,11 @@ REPORT = "comparison.json"
 
 
 class Comparison(Component):
-    """How a challenger is judged, and what opens the champion."""
+    """How the challenger is compared, and which components open the champion."""
 
     promotion: Promotion
-    champion: UsedModel | None = Field(None, description="The champion; none: there is none, or it cannot be opened.")
-    problem: str = Field("", description="Why a champion that exists cannot be opened.")
+    champion: UsedModel | None = Field(None, description="The champion. Empty: there is none, or it cannot be opened.")
+    problem: str = Field("", description="Why the champion cannot be opened, if there is one.")
 
 
 def compare_models(context: BuildContext) -> Mapping[str, Any]:
@@ -126,7 +126,7 @@ def comparison_recipe(
 
 
 def read_comparison(directory: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The decision with all it rests on, and one row a metric, of a comparison that is made."""
+    """The decision of a finished comparison, the facts behind it, and a table with one row per metric."""
     facts: dict[str, Any] = json.loads((directory / REPORT).read_text())
     return facts, pq.read_table(directory / "metrics.parquet").to_pylist()
 

@@ -31,7 +31,7 @@ class UsedModel(Component):
     """
 
     family: SerializeAsAny[Model]
-    text: SerializeAsAny[Component] | None = Field(None, description="What makes features of text, as it was fitted.")
+    text: SerializeAsAny[Component] | None = Field(None, description="The fitted text featuriser of the model.")
     form: Form
 
 
@@ -73,8 +73,8 @@ class Scoring(Component):
     model: UsedModel
     rows: Batch
     cut: Cut
-    names: bool = Field(True, description="Write the labels' names beside their ids.")
-    block_mb: int = Field(16, ge=1, le=1024, description="Megabytes of input that are scored at a time.")
+    names: bool = Field(True, description="Write the names of the labels next to their ids.")
+    block_mb: int = Field(16, ge=1, le=1024, description="Size of an input block, in megabytes.")
 
 
 def score_rows(context: BuildContext) -> Mapping[str, Any]:
@@ -93,7 +93,7 @@ def score_rows(context: BuildContext) -> Mapping[str, Any]:
 
 
 def scores_recipe(parts: ModelParts, rows: Batch, cut: Cut, names: bool, block_mb: int) -> Recipe:
-    """What a model says of files."""
+    """The scores of the rows in files."""
     options = Scoring(model=parts.used, rows=rows, cut=cut, names=names, block_mb=block_mb)
     return Recipe("scores", score_rows, options, parts.inputs(), sources=tuple(rows.files))
 

@@ -1,4 +1,4 @@
-"""The way to MLflow: a client whose database is complete, and a lock for what must be done by one process at a time."""
+"""Access to MLflow: a client with a complete database, and a lock for work that only one process may do at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def one_at_a_time() -> Iterator[None]:
 def ensure_tracking_database(uri: str) -> None:
     """Make MLflow's SQLite database unless there is a complete one.
 
-    MLflow makes its tables in hundreds of statements, and cannot go on where it was killed. So the database is made
+    MLflow makes its tables in hundreds of statements, and cannot continue if it is killed. So the database is made
     under another name and renamed when it is complete. One without any experiment was never complete, since MLflow
     makes the first experiment last. It holds nothing, and is replaced.
     """

@@ -109,7 +109,7 @@ def open_training_data(
     wants: Collection[Wish] = (),
     stages: Mapping[str, Stage] | None = None,
 ) -> TrainingData:
-    """What a model or a stage learns from, as far as it asks for it; a stage without a dataset learns no labels."""
+    """The training data that a model or a stage asks for. A stage without a dataset gets no labels."""
     rows = open_rows(inputs, "train", form)
     if "dataset" not in inputs:
         return TrainingData(rows, csr(np.zeros(0), np.zeros(0), np.zeros(1), 0))
@@ -134,7 +134,7 @@ def open_stage(artifact: Artifact, stage: Stage) -> PreparedStage:
 
 
 def fit_context(context: BuildContext) -> FitContext:
-    """The surroundings of a fit inside a step."""
+    """The `FitContext` of a fit inside a step."""
     return FitContext(rng=context.rng, report=context.report, scratch=context.scratch)
 
 

@@ -2,11 +2,12 @@
 
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
-from flows.__main__ import FLOW_NAMES
 from flows.catalogue import FLOWS
+from flows.params import FlowParams
 from xcore.artifacts.schemas import KINDS
 from xcore.models.family import MODEL_KINDS
 
@@ -43,7 +44,7 @@ def test_files_named_in_backticks_exist(page: Path) -> None:
 
 
 def test_commands_in_the_docs_are_commands() -> None:
-    commands = {*FLOW_NAMES, "artifacts", "models", "serve", "deploy", "env"}
+    commands = {*FLOWS, "artifacts", "models", "serve", "deploy", "env"}
     for page in PAGES:
         for name in re.findall(r"(?:`|^|\()(?:eyrie|python -m flows) ([a-z-]+)", page.read_text(), re.M):
             assert name in commands, f"{page.name} speaks of `eyrie {name}`"
@@ -59,5 +60,10 @@ def test_the_readme_is_a_short_front_door() -> None:
     assert text_of("README.md").count("\n") < 150
 
 
-def test_the_command_line_offers_every_flow() -> None:
-    assert set(FLOW_NAMES) == set(FLOWS)
+@pytest.mark.parametrize("name", FLOWS)
+def test_every_flow_can_be_loaded_by_its_names(name: str) -> None:
+    entry = FLOWS[name]
+    assert entry.flow.name == name
+    assert issubclass(entry.params, FlowParams)
+    assert callable(resolve_name(entry.planner_name))
+    assert entry.preset_of is None or issubclass(entry.preset_of, FlowParams)

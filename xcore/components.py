@@ -35,7 +35,7 @@ class Component(BaseModel):
 
 
 def label_of(component: Component) -> str:
-    """A component in a word: its kind, and the options that differ from their defaults."""
+    """A short label of a component: its kind, and the options that differ from their defaults."""
     options = component.options()
     given = {
         name: options[name]

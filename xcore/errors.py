@@ -13,6 +13,10 @@ class ConfigError(EyrieError):
     """A parameter, preset or option is wrong, or two of them do not fit together."""
 
 
+class ArgumentError(ConfigError, ValueError):
+    """An argument of a call from Python is wrong; a `ValueError`, as callers of scikit-learn expect."""
+
+
 class ArtifactError(EyrieError):
     """The artifact store does not hold what was asked for, or holds it damaged."""
 

@@ -25,23 +25,25 @@ COMMAND = "python -P -m flows.operations.pinned prefect.engine"
 class WorkPool(Component):
     """Where the runs of a deployment go."""
 
-    name: str = Field(description="A work pool.")
-    work_queue_name: str = Field(description="One of its queues.")
+    name: str = Field(description="Name of the work pool.")
+    work_queue_name: str = Field(description="Name of one of its queues.")
     job_variables: dict[str, Any] = Field({}, description="Settings of the pool that differ for this deployment.")
 
 
 class Deployment(Component):
     """A block of `prefect.yaml`. The parameters are those of a preset, or stand in the block."""
 
-    name: str = Field(description="What it is called.")
-    description: str = Field(description="What it does.")
-    entrypoint: str = Field(description="module.flow")
-    tags: tuple[str, ...] = Field(description="The first is `eyrie`.")
-    work_pool: WorkPool = Field(description="Where its runs go.")
-    schedules: tuple[dict[str, Any], ...] = Field((), description="cron, interval or rrule; active; slug.")
-    concurrency_limit: int | dict[str, Any] | None = Field(None, description="Runs at a time.")
-    preset: Path | None = Field(None, description="File with the parameters, as a path from prefect.yaml.")
-    parameters: dict[str, Any] | None = Field(None, description="Parameters, where there is no preset.")
+    name: str = Field(description="Name of the deployment.")
+    description: str = Field(description="What the deployment does.")
+    entrypoint: str = Field(description="The flow, as module.flow.")
+    tags: tuple[str, ...] = Field(description="Tags. The first is `eyrie`.")
+    work_pool: WorkPool = Field(description="Where the runs go.")
+    schedules: tuple[dict[str, Any], ...] = Field(
+        (), description="Schedules, each with cron, interval or rrule, and with active and slug."
+    )
+    concurrency_limit: int | dict[str, Any] | None = Field(None, description="Maximum number of runs at the same time.")
+    preset: Path | None = Field(None, description="File with the parameters, relative to prefect.yaml.")
+    parameters: dict[str, Any] | None = Field(None, description="The parameters, if there is no preset.")
 
     @property
     def flow(self) -> Any:

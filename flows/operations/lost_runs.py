@@ -1,4 +1,4 @@
-"""Runs whose process is gone: marked as Crashed in Prefect and as KILLED in MLflow, so that they can be retried."""
+"""Runs that lost their process. Mark them as Crashed in Prefect and as KILLED in MLflow, so they can be retried."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from uuid import UUID
 
 from tasks.lost_runs import end_lost_runs
 
-STOPPED = "The services were stopped while this was under way. A retry goes on after the last finished step."
-KILLED = "Its process was killed. The same command goes on after the last finished step."
+STOPPED = "The services were stopped while this was under way. A retry continues after the last finished step."
+KILLED = "Its process was killed. The same command continues after the last finished step."
 
 
 def mark_lost_runs() -> None:
@@ -28,7 +28,7 @@ def mark_lost_runs() -> None:
 
 
 def crash_pool_runs(pool: str) -> None:
-    """Mark runs of a work pool as Crashed: for a pool whose worker is known to be stopped."""
+    """Mark the runs of a work pool as Crashed. Call this only if the worker of the pool has stopped."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas import filters
 
@@ -43,7 +43,7 @@ def crash_pool_runs(pool: str) -> None:
 
 
 def _crash(client: Any, run: Any, message: str) -> None:
-    """Mark a flow run and its tasks, as far as they are said to be under way."""
+    """Mark a flow run and those of its tasks that are recorded as running."""
     from prefect.client.schemas import filters
     from prefect.states import Crashed
 

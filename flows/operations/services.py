@@ -38,12 +38,20 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a supervisor's
 class ServeOptions(Component):
     """How the services are run."""
 
-    profile: Literal["sqlite", "postgres"] = Field("sqlite", description="Where both servers keep their records.")
+    profile: Literal["sqlite", "postgres"] = Field(
+        "sqlite", description="Database in which both servers keep their records."
+    )
     host: str = Field(LOOPBACK, description="Address to listen on.")
-    prefect_port: int | None = Field(None, ge=1, le=65535, description="None: 4200, or a free one if that is taken.")
-    mlflow_port: int | None = Field(None, ge=1, le=65535, description="None: 5000, or a free one if that is taken.")
+    prefect_port: int | None = Field(
+        None, ge=1, le=65535, description="Port of Prefect. Empty: 4200, or a free port if 4200 is taken."
+    )
+    mlflow_port: int | None = Field(
+        None, ge=1, le=65535, description="Port of MLflow. Empty: 5000, or a free port if 5000 is taken."
+    )
     auth: str | None = Field(
-        None, pattern=r"^[^:\s]+:\S{12,}$", description="user:password of both servers; twelve characters or more."
+        None,
+        pattern=r"^[^:\s]+:\S{12,}$",
+        description="user:password for both servers. The password has at least 12 characters.",
     )
 
     @model_validator(mode="after")
@@ -187,7 +195,7 @@ class _Plan:
         return known
 
     def worker_environment(self) -> dict[str, str]:
-        """The worker and its runs speak to the servers, and keep artifacts in this work folder."""
+        """The worker and its runs use these servers, and keep artifacts in this work folder."""
         programs = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
         return {**os.environ, "PATH": programs, "EYRIE_HOME": str(settings.home()), **self.client_environment()}
 

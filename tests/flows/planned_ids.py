@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from flows.params import PipelineParams, SimulateParams
-from flows.pipeline import plan_pipeline
+from flows.plans import plan_pipeline
 from flows.studies import plan_simulate
 from tasks.promote import comparison_recipe
 from tasks.score import ModelParts, UsedModel, scores_recipe

@@ -28,7 +28,7 @@ from xcore.errors import ConfigError
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("services")]
 
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / "operations.md").read_text(), re.M | re.S)
-READY = {"make serve": "Ctrl-C stops everything", "python -m flows models serve": "Uvicorn running on"}
+READY = {"make serve": "Ctrl-C stops everything", "eyrie models serve": "Uvicorn running on"}
 SECONDS_TO_START = 900
 SECONDS_TO_STOP = 90
 SCRIPTS = Path(sys.executable).parent
@@ -139,8 +139,8 @@ def test_the_page_leads_to_a_scheduled_promoted_served_model(terminal: Terminal,
     answers: list[str] = []
     blocks = iter(BLOCKS[2:])
     for block in blocks:
-        if block.startswith("python -m flows models serve"):
-            with terminal.running(block, READY["python -m flows models serve"]):
+        if block.startswith("eyrie models serve"):
+            with terminal.running(block, READY["eyrie models serve"]):
                 answers.append(terminal.run(next(blocks)))
         else:
             terminal.run(block)

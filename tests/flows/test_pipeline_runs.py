@@ -69,7 +69,7 @@ def test_a_training_killed_halfway_goes_on_from_its_checkpoint_to_the_same_bytes
     whole = Workplace(tmp_path / "undisturbed", PREFECT_API_URL=workplace.environment["PREFECT_API_URL"])
     expected = whole.pipeline()
     assert workplace.run("fit_sampled_model", "checkpoint-50", *workplace.words(), script=KILLED).returncode == -9
-    assert len(list(workplace.home.glob("store/.staging/model-*/training.safetensors"))) == 1
+    assert len(list(workplace.home.glob("store/.staging/model-*/state.safetensors"))) == 1
     killed_at = 1000 * time.time()
     summary = workplace.pipeline()
     with sqlite3.connect(workplace.home / "mlflow.db") as database:

@@ -119,7 +119,7 @@ def test_a_new_kind_is_tracked_by_what_its_view_says_alone(tmp_path: Path, monke
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setitem(KINDS, "nest", Kind(1, "a nest", view=f"{__name__}:NestView"))
     (tmp_path / "eggs.json").write_text("{}")
-    record = {"eggs.json": FileRecord(sha256="", n_bytes=2)}
+    record = {"eggs.json": FileRecord(sha256="0" * 64, n_bytes=2)}
     manifest = toy_manifest("nest", 1, {}).model_copy(update={"files": record})
     run = TrackedRun.open("nest", "0001", "first")
     run.log_result(Artifact(manifest, tmp_path))

@@ -128,7 +128,7 @@ class Manifest(_Record):
         if manifest.digest != digest:
             raise ArtifactDamaged(f"{ref}: its manifest was changed after it was written, or has no digest")
         if stated != manifest.id:
-            raise ArtifactDamaged(f"{ref}: its manifest states what has the id {stated}")
+            raise ArtifactDamaged(f"{ref}: the content of its manifest has the id {stated}")
         return manifest
 
 

@@ -144,7 +144,7 @@ def _cannot_build(context: BuildContext) -> Mapping[str, Any]:
 
 
 def _without_id(recipe: Recipe) -> Iterable[Recipe]:
-    """The inputs whose ids have not been computed yet."""
+    """The inputs that have no computed id yet."""
     return (source for source in recipe.inputs.values() if "id" not in vars(source))
 
 

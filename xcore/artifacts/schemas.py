@@ -87,7 +87,7 @@ KINDS: dict[str, Kind] = {
     ),
     "imputed": Kind(
         1,
-        "labels of rows as far as their groups tell, with a confidence each",
+        "imputed labels of the rows in groups, each with a confidence",
         files=("labels.parquet", "details.json", "quality.json"),
         columns={"labels.parquet": (_LABELS, pa.field("confidence", pa.list_(pa.float32())))},
         view="xcore.views.imputed:ImputedView",
@@ -127,7 +127,7 @@ KINDS: dict[str, Kind] = {
         files=("curve.parquet", "model.json"),
         view="xcore.views.curve:CurveView",
     ),
-    "choice": Kind(1, "the settings whose learning curve ended best", files=("choice.json",)),
+    "choice": Kind(1, "the settings with the best last point of the learning curve", files=("choice.json",)),
     "simulation": Kind(
         1, "a simulation of the theory", files=("table.parquet",), view="xcore.views.simulation:SimulationView"
     ),

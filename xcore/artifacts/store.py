@@ -137,7 +137,7 @@ class Store:
         if found.type == pafs.FileType.NotFound:
             raise ArtifactMissing(f"no artifact {ref} in {self.root}")
         if found.type != pafs.FileType.File:
-            raise ArtifactDamaged(f"{ref}: {MANIFEST} is no file")
+            raise ArtifactDamaged(f"{ref}: {MANIFEST} is not a file")
         check_size(ref, found.size)
         with self.filesystem.open_input_stream(path) as stream:
             return bytes(stream.read())
@@ -179,7 +179,7 @@ class Store:
         return unknown + misnamed
 
     def find(self, text: str) -> ArtifactRef:
-        """The one artifact whose id starts with `text`, which may also be ``kind/id``."""
+        """The one artifact with an id that starts with `text`. The form ``kind/id`` is accepted too."""
         matches = [ref for ref in self.refs() if ref.id.startswith(text) or str(ref).startswith(text)]
         if len(matches) == 1:
             return matches[0]
@@ -214,8 +214,8 @@ class Store:
     def unreferenced(self, kept: Iterable[str], older_than: timedelta) -> list[Manifest]:
         """Artifacts that none of the kept ids is, or was made of, and that are older than the given age.
 
-        An artifact whose manifest cannot be used is kept, with all that its manifest still names as inputs: nobody
-        knows whether it is needed.
+        An artifact with a damaged manifest is kept, because it may still be needed. So are the inputs that can still be
+        read from the manifest.
         """
         found, damaged = self._read_all()
         inputs = {manifest.id: [source.id for source in manifest.inputs.values()] for manifest in found}
@@ -232,7 +232,7 @@ class Store:
         return sorted(spare, key=lambda manifest: (manifest.created, manifest.id))
 
     def _named_inputs(self, ref: ArtifactRef) -> list[str]:
-        """Ids of inputs in a manifest that cannot be used, as far as it can be read."""
+        """Ids of the inputs that can still be read from a damaged manifest."""
         try:
             inputs = json.loads(self._manifest_text(ref))["inputs"]
             return [str(source["id"]) for source in inputs.values()]

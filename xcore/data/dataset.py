@@ -99,7 +99,7 @@ class Dataset(FeatureSplits):
         return self.features(split).images()
 
     def Y(self, split: Split) -> CSR:
-        """Labels, CSR with entries 1 (n, n_labels); all empty for train rows whose labels belong to groups."""
+        """Labels, CSR with entries 1 (n, n_labels); empty for all train rows if labels belong to groups."""
         return self._label_lists(f"{split}.parquet", split)
 
     def truth(self, split: Split) -> CSR | None:
@@ -108,7 +108,7 @@ class Dataset(FeatureSplits):
         return self._label_lists(name, split) if (self.directory / name).exists() else None
 
     def own_labels(self, split: Split) -> CSR:
-        """The rows' own labels as far as they are known: the truth where groups hide it, else `Y`."""
+        """The rows' own labels, if known: the stored truth if labels belong to groups, else `Y`."""
         truth = self.truth(split)
         return self.Y(split) if truth is None else truth
 

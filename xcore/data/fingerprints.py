@@ -54,7 +54,7 @@ def _bytes_of(column: pa.Array) -> tuple[Int64, npt.NDArray[np.uint8]]:
 
 
 def later_of_same(prints: Prints) -> tuple[Int64, Int64]:
-    """Positions whose fingerprint was there before, ascending, and where it was first. Cost O(n log n)."""
+    """Positions of repeated fingerprints, ascending, and the first position of each. Cost O(n log n)."""
     _, first, inverse = np.unique(prints, return_index=True, return_inverse=True)
     before = first[inverse]
     later = np.flatnonzero(before != np.arange(len(prints)))

@@ -57,7 +57,7 @@ def _draw(sizes: Int64, wanted: Sequence[tuple[int, int]], rng: np.random.Genera
 
 
 def _fitting(sizes: Int64, rows: int) -> Int64:
-    """Positions of the first units that fit into so many rows; the smallest unit where none does."""
+    """Positions of the first units that fit into this many rows; the smallest unit if none fits."""
     if sizes.max() == 1:
         return np.arange(min(rows, len(sizes)))
     taken, total = list[int](), 0

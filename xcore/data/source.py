@@ -28,48 +28,71 @@ TABLE_MODULES = {
 
 
 class _SideTable(Component):
-    """A table whose format is told by its name."""
+    """A table. The file name suffix gives the format."""
 
-    path: Path = Field(description="The table; .gz and .zst are read too.")
+    path: Path = Field(description="The file. It may be compressed (.gz or .zst).")
 
     def used_modules(self) -> Iterable[str]:
         return {module for suffix, module in TABLE_MODULES.items() if suffix in self.path.suffixes}
 
 
 class LabelFile(_SideTable):
-    """A table with one row for each label, in the order of the label numbers: Parquet, JSONL, CSV or TSV."""
+    """A table with one row per label, in the order of the label numbers: Parquet, JSONL, CSV or TSV."""
 
     id: str | None = Field(
-        "id", title="Id", description="Column of the id that rows name; none: the row number, from 0."
+        "id",
+        title="Id",
+        description="Column with the label ids that the rows use. Empty: labels are numbered by their row, from 0.",
     )
-    name: str = Field("name", description="Column of the name; where it is missing, the id is the name.")
-    parents: str = Field("parents", description="Column of the ids of the parents, if there is one.")
-    delimiter: str | None = Field(None, min_length=1, description="Between parents that are one text.")
+    name: str = Field(
+        "name", description="Column with the label names. If the column is missing, the ids are the names."
+    )
+    parents: str = Field("parents", description="Column with the ids of each label's parents. It may be missing.")
+    delimiter: str | None = Field(
+        None,
+        min_length=1,
+        description="Text between two parents, if the parents are one string. Empty: the parents are lists.",
+    )
 
 
 class GroupFile(_SideTable):
-    """A table with one row for each group: Parquet, JSONL, CSV or TSV."""
+    """A table with one row per group: Parquet, JSONL, CSV or TSV."""
 
-    id: str = Field("id", title="Id", description="Column of the group's id.")
-    members: str = Field("members", description="Column of the ids of the train rows; not needed with a group column.")
-    labels: str = Field("labels", description="Column of the group's labels; if missing, its rows' labels are merged.")
-    delimiter: str | None = Field(None, min_length=1, description="Between members or labels that are one text.")
+    id: str = Field("id", title="Id", description="Column with the group ids.")
+    members: str = Field(
+        "members",
+        description="Column with the row ids of each group's members. Not needed if the data has a group column.",
+    )
+    labels: str = Field(
+        "labels",
+        description="Column with the labels of each group. If the column is missing, the labels of the group's "
+        "rows are merged.",
+    )
+    delimiter: str | None = Field(
+        None,
+        min_length=1,
+        description="Text between two members or two labels, if they are one string. Empty: they are lists.",
+    )
     merge: Literal["auto", "list", "set"] = Field(
         "auto",
-        description="How to read the labels column. list: a label stands there once for each member that carries it; "
-        "set: once, however many members carry it; auto: list if any group repeats a label, else set.",
+        description="How to read the labels column. list: a label is repeated once for each member that has "
+        "it; set: each label occurs once, so the number of members is unknown; auto: list if any group repeats a "
+        "label, else set.",
     )
 
 
 class Holdout(Component):
-    """Shares of the train rows that a seeded random draw sets aside; rows of one group stay together."""
+    """Shares of the train rows to hold out at random, by the seed. Rows of one group stay together."""
 
-    dev: float = Field(0.0, ge=0, lt=1, description="Share that becomes the dev split.")
+    dev: float = Field(
+        0.0, ge=0, lt=1, description="Share of the train rows that becomes the dev split. 0: no dev split."
+    )
     test: float | None = Field(
         None,
         ge=0,
         lt=1,
-        description="Share that becomes the test split; none: 0.1 where no test files are given; 0: no test split.",
+        description="Share of the train rows that becomes the test split. Empty: 0.1 if there are no test "
+        "files. 0: no test split.",
     )
 
     @model_validator(mode="after")
@@ -80,37 +103,56 @@ class Holdout(Component):
 
 
 class Source(Component):
-    """What to ingest; relative paths start at the current directory."""
+    """The data to ingest. Relative paths start at the current directory."""
 
-    reader: AnyReader = Field(description="Format of the files, and its options.")
-    train: list[Part] = Field([], description="Files to train on; several are one dataset.")
-    dev: list[Part] = Field([], description="Files to choose by.")
-    test: list[Part] = Field([], description="Files to measure on.")
-    labels: LabelFile | None = Field(None, description="Table of all labels; then any other label is an error.")
-    label_features: Path | None = Field(None, description="Features of the labels (xmc-split and npz).")
-    groups: GroupFile | None = Field(None, description="Table of groups, where labels belong to groups of train rows.")
+    reader: AnyReader = Field(description="File format and its options.")
+    train: list[Part] = Field([], description="Files with the train rows. Several files form one dataset.")
+    dev: list[Part] = Field(
+        [], description="Files with the dev rows. Models may use them to choose settings and to stop training."
+    )
+    test: list[Part] = Field([], description="Files with the test rows. They are used only to measure.")
+    labels: LabelFile | None = Field(
+        None, description="Table of all labels. If it is given, a label that is not in the table is an error."
+    )
+    label_features: Path | None = Field(
+        None,
+        description="File with the features of the labels, one row per label. Only for the readers xmc-split and npz.",
+    )
+    groups: GroupFile | None = Field(
+        None, description="Table of groups, for data where labels belong to groups of train rows."
+    )
     row_labels: Literal["auto", "own", "group"] = Field(
         "auto",
-        description="How to read labels on a train row that belongs to a group. own: as the row's own; a group then "
-        "counts how many of its rows carry each label, and the rows' labels are kept as the truth. group: as the "
-        "group's set, repeated on each of its rows. auto: group if all rows of every group have the same labels, "
-        "else own.",
+        description="How to read labels on a train row that belongs to a group. own: they belong to the row. "
+        "Each group then counts how many of its rows have each label, and the rows' labels are kept as the truth. "
+        "group: they are the labels of the group, repeated on each row. auto: group if all rows of every group "
+        "have the same labels, else own.",
     )
-    holdout: Holdout = Field(Holdout(), description="Shares of train to set aside where no such files are given.")
+    holdout: Holdout = Field(
+        Holdout(), description="Shares of the train rows to hold out, for splits that have no files."
+    )
     on_bad_row: Literal["fail", "quarantine"] = Field(
-        "fail", description="fail: stop at the first bad row; quarantine: set bad rows aside, with the reason."
+        "fail",
+        description="What to do with bad rows. fail: stop at the first one. quarantine: set them aside with "
+        "the reason, and continue.",
     )
-    max_bad_share: float = Field(0.01, ge=0, le=1, description="Quarantine fails above this share of bad rows.")
+    max_bad_share: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="Largest share of bad rows that quarantine accepts. If more rows are bad, ingestion fails.",
+    )
     empty_rows: Literal["bad", "keep"] = Field(
         "bad", description="What to do with rows that have no features: treat them as bad rows, or keep them."
     )
     repeated_labels: Literal["drop", "fail"] = Field(
-        "drop", description="What to do where a row names a label twice: count it once, or treat the row as bad."
+        "drop",
+        description="What to do if a row has the same label twice: drop the repetition, or treat the row as a bad row.",
     )
     same_rows_in_test: Literal["count", "fail"] = Field(
         "count",
-        description="What to do with dev or test rows that have exactly the features of a train row: count them, or "
-        "treat them as bad rows.",
+        description="What to do with dev or test rows that have exactly the same features as a train row: only "
+        "count them, or treat them as bad rows.",
     )
 
     @field_validator("labels", "groups", mode="before")

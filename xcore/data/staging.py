@@ -77,7 +77,7 @@ class StagedSplit:
 
 @dataclass(frozen=True)
 class Checks:
-    """What the first pass needs to judge a row."""
+    """What the first pass needs to check a row."""
 
     reader: Reader
     index: LabelIndex
@@ -97,7 +97,7 @@ def stage_split(
     wanted: Wanted,
     progress: Callable[[int], None],
 ) -> StagedSplit:
-    """Read all parts of a split; memory is bounded by a few blocks, plus 16 bytes a row for the fingerprints."""
+    """Read all parts of a split; memory is bounded by a few blocks, plus 16 bytes per row for the fingerprints."""
     reader, files = checks.reader, list[str]()
     content, ids, low, high, label = [], [], [], [-1], [-1]
     rows_read, repeated, has_groups, writer = 0, 0, False, None
@@ -168,7 +168,7 @@ def _find_empty(block: Block, reader: Reader, bad: dict[int, InputError]) -> Non
 
 
 def _find_unknown_groups(block: Block, reader: Reader, known: set[str], bad: dict[int, InputError]) -> None:
-    """Mark rows whose group the groups file does not have."""
+    """Mark rows as bad if their group is not in the groups file."""
     for position, group in enumerate(block.rows.column("group").to_pylist()):
         if group is not None and group not in known:
             place = Place(block.file, block.rows.column("line")[position].as_py(), field=reader.column_name("group"))

@@ -1,4 +1,4 @@
-"""Groups in a source: which rows they have, and whose the labels beside those rows are."""
+"""Groups in a source: their rows, and whether labels on these rows belong to the rows or to the groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROW_LABELS = {
     "group": "Labels on rows were read as their group's set; how many rows of a group carry a label is not known.",
 }
 FILE_LABELS = {
-    "list": "Labels of groups were read as lists: a label stands once for each member that carries it.",
+    "list": "Labels of groups were read as lists: a label is repeated once for each member that has it.",
     "set": "Labels of groups were read as sets; how many members of a group carry a label is not known.",
 }
 
@@ -35,7 +35,8 @@ class TrainGroups:
     table : GroupTable or None
         The groups file, if there is one.
     row_labels : 'own', 'group' or None
-        Whose the labels on train rows are; None until `match` has seen the rows, where only they can tell.
+        Whether labels on train rows belong to the rows or to their groups. None if this depends on the rows and `match`
+        has not seen them yet.
     """
 
     def __init__(self, source: Source) -> None:
@@ -95,7 +96,7 @@ class TrainGroups:
             return members_by_file(self.table, ids, quarantine)
         raise ConfigError(
             f"{self._source.groups} has no column of members and the rows have no group column: "
-            "nothing says which rows a group has; name one of the two"
+            "the members of the groups are unknown; name one of the two columns"
         )
 
     def _labels(
@@ -113,11 +114,11 @@ class TrainGroups:
         return counted, "set", 0
 
     def _check_holdout(self) -> None:
-        """Rows whose labels belong to groups cannot be held out: nothing would say what is right for them."""
+        """Rows without labels of their own cannot be held out: there would be no truth to measure against."""
         for split, share in (("dev", self._source.holdout.dev), ("test", self._source.test_share)):
             if share > 0 and self.row_labels == "group":
                 raise ConfigError(
                     f"rows of train cannot be held out as {split}, because their labels belong to groups: name {split} "
-                    "files whose rows have labels of their own, set row_labels to own if the labels on train rows are "
+                    "files with a label list for each row, set row_labels to own if the labels on train rows are "
                     f"their own, or set holdout.{split} to 0 to do without {split}"
                 )

@@ -46,21 +46,35 @@ class Pca(Embedding):
     a random basis of l = dimensions + oversampling vectors is multiplied by the covariance and made orthonormal
     `passes` times (Halko, Martinsson and Tropp, 2011, algorithm 4.4 on the covariance): O(passes (nnz l + d l^2)) time,
     16 d l bytes. No n x d matrix is ever dense. Bits do not depend on threads; the cut into blocks, which is the
-    caller's, may change the last ones.
+    caller's, may change the last bits.
 
     Standardised inputs that are uncorrelated, as the components of another PCA are, have no direction that stands out:
     the first `dimensions` of them are kept, in their order, since a PCA puts the most important first.
     """
 
     kind: Literal["pca"] = "pca"
-    dimensions: int = Field(512, ge=1, description="Components kept, at most the number of features.")
-    whiten: bool = Field(True, description="Scale every component to variance 1.")
-    standardise: Literal["auto", "always", "never"] = Field(
-        "auto", description="Scale inputs to variance 1 first; auto: dense ones only."
+    dimensions: int = Field(
+        512,
+        ge=1,
+        description="Number of components to keep, at most the number of features. More components keep more "
+        "information and cost more time and memory.",
     )
-    exact_features: int = Field(1024, ge=1, description="Most features that are decomposed exactly.")
-    oversampling: int = Field(16, ge=0, description="Vectors beyond the dimensions, where features are too many.")
-    passes: int = Field(4, ge=1, description="Passes over the rows, where features are too many.")
+    whiten: bool = Field(True, description="Scale each component to variance 1.")
+    standardise: Literal["auto", "always", "never"] = Field(
+        "auto", description="Scale each input feature to variance 1 first. auto: only if the features are dense."
+    )
+    exact_features: int = Field(
+        1024,
+        ge=1,
+        description="Largest number of features for the exact decomposition. With more features, a faster "
+        "randomised method is used.",
+    )
+    oversampling: int = Field(
+        16, ge=0, description="Extra vectors of the randomised method. More vectors are more accurate and slower."
+    )
+    passes: int = Field(
+        4, ge=1, description="Passes over the rows in the randomised method. More passes are more accurate and slower."
+    )
 
     def fit(self, data: TrainingData, context: FitContext) -> FittedPca:
         """Find the components of the training rows, which are read block by block."""

@@ -39,11 +39,12 @@ class Grouper(Component):
 
 
 class MadeGroups(Grouper):
-    """Base of the groupers that make groups of rows whose labels are known."""
+    """Base of the groupers that make new groups from rows with known labels."""
 
     merge: Merge = Field(
         "list",
-        description="list: it is known how many members of a group carry a label; set: only that at least one does.",
+        description="What is known about the labels of a group. list: how many members have each label; set: "
+        "only that at least one member has it.",
     )
 
     def group(self, X: CSR, Y: CSR, rng: np.random.Generator, given: pa.Table | None = None) -> Groups:

@@ -17,13 +17,13 @@ from xcore.numeric.matrices import CSR
 
 
 class GivenGroups(Grouper):
-    """The groups that came with the data; they may overlap, and repeated members count once."""
+    """The groups of the data. They may overlap. A repeated member counts once."""
 
     kind: Literal["given"] = "given"
     merge: Literal["auto", "list", "set"] = Field(
         "auto",
-        description="What the counts of a group's labels mean. auto: what the data says; list: how many members carry "
-        "the label, refused where the data has only sets; set: counts are not used.",
+        description="How to use the label counts of a group. auto: as the data says. list: a count is the "
+        "number of members that have the label; an error if the data has only sets. set: counts are ignored.",
     )
 
     def group(self, X: CSR, Y: CSR, rng: np.random.Generator, given: pa.Table | None = None) -> Groups:

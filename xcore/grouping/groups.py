@@ -97,7 +97,7 @@ class Groups:
         return Groups(self.members[groups], self.labels[groups], self.merge)
 
     def save(self, directory: Path) -> None:
-        """Write ``groups.parquet``: list columns `members`, `labels`, `counts`, one row a group."""
+        """Write ``groups.parquet``: list columns `members`, `labels`, `counts`, one row per group."""
         offsets = pa.array(self.labels.indptr.astype(np.int32))
         columns = {
             "members": pa.ListArray.from_arrays(

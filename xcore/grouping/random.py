@@ -12,11 +12,11 @@ from xcore.numeric.matrices import CSR, Int64
 
 
 class RandomGroups(MadeGroups):
-    """A random permutation of the rows, cut into blocks; the last may be short."""
+    """Random groups: the rows in random order, cut into blocks. The last group may be smaller."""
 
     kind: Literal["random"] = "random"
     level_name: ClassVar[str] = "rows in a group"
-    size: int = Field(4, ge=1, description="Rows in a group (g).")
+    size: int = Field(4, ge=1, description="Number of rows per group (g). Larger groups say less about each row.")
 
     @property
     def level(self) -> float:

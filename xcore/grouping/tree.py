@@ -18,8 +18,14 @@ class _TreeGroups(MadeGroups):
     """Leaves of a tree of balanced 2-means splits."""
 
     level_name: ClassVar[str] = "depth (2^depth groups)"
-    depth: int = Field(10, ge=0, le=30, description="Splits in a row (q); 2^q groups.")
-    iterations: int = Field(20, ge=1, le=1000, description="Most rounds of 2-means in one split.")
+    depth: int = Field(
+        10,
+        ge=0,
+        le=30,
+        description="Number of times that the rows are split in two (q). There are 2^q groups, so each step "
+        "halves their size.",
+    )
+    iterations: int = Field(20, ge=1, le=1000, description="Maximum number of 2-means iterations per split.")
 
     @property
     def level(self) -> float:
@@ -33,7 +39,7 @@ class _TreeGroups(MadeGroups):
 
 
 class ClusterGroups(_TreeGroups):
-    """Similar rows together: balanced spherical 2-means, applied `depth` times, gives 2^depth groups of one size (+-1).
+    """Groups of similar rows: balanced spherical 2-means, `depth` times, gives 2^depth groups of equal size (+-1).
 
     Each split starts from two random members, then alternates centres and a cut at the median of
     ``<x, c_1 - c_2>``. Cost O(nnz(X) depth iterations); extra memory O(n + d) for each thread.
@@ -43,7 +49,7 @@ class ClusterGroups(_TreeGroups):
 
 
 class MixedGroups(_TreeGroups):
-    """Between clusters and random groups: clusters of ``[(1 - r) x, r u]``, u a random direction for each row.
+    """Between clusters and random groups: clusters of ``[(1 - r) x, r u]``, with a random direction u for each row.
 
     u has coordinates of its own, and in many dimensions a random direction is nearly orthogonal to x in any case
     (cosine about ``dimensions^-1/2``); so the features stay sparse, and r = 0 gives the clusters exactly.
@@ -51,8 +57,10 @@ class MixedGroups(_TreeGroups):
 
     kind: Literal["mixed"] = "mixed"
     level_name: ClassVar[str] = "heterogeneity"
-    heterogeneity: float = Field(0.5, ge=0, le=1, description="0: clusters; 1: random groups (r).")
-    dimensions: int = Field(256, ge=2, le=4096, description="Coordinates of the random directions.")
+    heterogeneity: float = Field(
+        0.5, ge=0, le=1, description="How mixed the groups are (r). 0: clusters of similar rows; 1: random groups."
+    )
+    dimensions: int = Field(256, ge=2, le=4096, description="Number of coordinates of the random directions.")
 
     @property
     def level(self) -> float:

@@ -1,4 +1,4 @@
-"""Choose the imputer from the data alone: the one whose imputation best explains groups that it has not seen."""
+"""Choose the imputer from the data alone: the one that best explains held-out groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_BASELINE_POSITIVES = 50_000_000
 
 
 class Auto(Imputer):
-    """Try every imputer and its main settings on a part of the groups, and use the one that explains the rest best.
+    """Try each imputer and its main settings on some of the groups, and use the one that best explains the others.
 
     The measure is `HeldOutGroups`. Few groups make it noisy: `disaggregate`, which won wherever we could look at the
     truth, is used unless another is better by more than two standard errors of the difference. Where no group has more
@@ -33,9 +33,18 @@ class Auto(Imputer):
     """
 
     kind: Literal["auto"] = "auto"
-    share: float = Field(0.1, gt=0, le=0.5, description="Share of the groups held out to judge by.")
-    most_rows: int = Field(2000, ge=1, description="Most rows in the held-out groups; bounds the cost of judging.")
-    trial_rows: int = Field(15_000, ge=1, description="Most rows that a trial learns from; bounds the cost of trials.")
+    share: float = Field(0.1, gt=0, le=0.5, description="Share of the groups that is held out to compare the imputers.")
+    most_rows: int = Field(
+        2000,
+        ge=1,
+        description="Maximum number of rows in the held-out groups. More rows make the comparison more precise "
+        "and slower.",
+    )
+    trial_rows: int = Field(
+        15_000,
+        ge=1,
+        description="Maximum number of rows that each trial learns from. More rows make the trials slower.",
+    )
 
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
         seed = int(rng.integers(2**63))

@@ -41,7 +41,7 @@ class Imputer(Component):
 
 
 class Pairs(NamedTuple):
-    """All (group, label) pairs whose group has members, label by label, in the form that numba accepts.
+    """All (group, label) pairs of groups with members, label by label, in the form that numba accepts.
 
     Pair p belongs to group ``group[p]``, and to label k where ``of_label[k] <= p < of_label[k + 1]``. The members of
     its group are ``members[first[p] : first[p] + size[p]]``, in ascending order; ``carriers[p]`` of them carry k.

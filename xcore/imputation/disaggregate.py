@@ -32,41 +32,56 @@ _FEW_GROUPS = 1024
 _ERROR = 0.0075  # of a score, which sketched changes may cause
 _STILL = 1e-3  # a change of a chance that sketches need not follow yet
 _GROWTH_STEPS = 20
-_OUT = 0.1  # of its first share: a candidate whose chance falls below is out for good
+_OUT = 0.1  # of its first share: a candidate with a lower chance is dropped for good
 
 
 class Disaggregate(Imputer):
-    """Discriminative disaggregation: which members explain their group's labels, judged against all other groups.
+    """Discriminative disaggregation: which members explain their group's labels, compared with all other groups.
 
-    Two steps in turns, from a uniform start:
+    Two steps alternate, starting from uniform chances:
 
     1. Ridge regression of all labels on the features, ``W = (X'X + mu I)^-1 X'Q``, where Q holds the chances q that a
-       row carries a label: 0 in all groups without it, so that negative groups speak too. One factorisation serves
+       row carries a label: 0 in all groups without it, so that negative groups count too. One factorisation serves
        all labels and rounds. At first all members of a pair have the same chance: where groups are few, one solution
-       a group serves all labels (`first_scores`). Later a label is solved again when its chances have moved so far
+       per group serves all labels (`first_scores`). Later a label is solved again when its chances have moved so far
        that `sketch_rows` would put scores off (`_reach`); smaller changes, and labels of at most 5 carriers, are
        followed by these sketches, which cost no solve.
     2. Within each (group, label) pair, new q from the scores s that the members would get from a regression without
        their group (`LeftOut`; else a group of similar members confirms whatever it was given first). The odds of a
        member are ``max(s / s_k, 0.05)^2.2``, s_k the mean score of the label's carriers, conditioned exactly on the
-       group's count (`given_count`). Where counts are not known, the scores tell them: as chances of independent
-       members of whom at least one carries the label (`mean_given_some`, `given_mean`).
+       group's count (`given_count`). Where counts are not known, they are estimated from the scores: as chances of
+       independent members, given that at least one member carries the label (`mean_given_some`, `given_mean`).
 
     A label is done when its chances move by less than 5 %. The `count` best members of each pair become positives (as
     many as are expected where counts are not known), and their q is the confidence. The exponent was chosen once, on
-    EURLEX57K, as the one whose confidences are right on average; the floor says how much a score near 0 can exclude.
+    EURLEX57K, so that confidences are right on average; the floor says how much a score near 0 can exclude.
 
-    Cost O(h nnz(X) + h^3) once, then O(nnz of the candidates + h^2 labels to be solved) a round, with
+    Cost O(h nnz(X) + h^3) once, then O(nnz of the candidates + h^2 labels to be solved) per round, with
     h = min(d, `joint_features`); memory O(nnz(X) + candidates + h^2 + n g) and a block of labels for each thread.
-    Features beyond the h of most energy count as uncorrelated with all others. Rows in no group are left out of the
-    regression.
+    Features beyond the h with the largest sums of squares count as uncorrelated with all others. Rows in no group are
+    left out of the regression.
     """
 
     kind: Literal["disaggregate"] = "disaggregate"
-    rounds: int = Field(5, ge=1, le=100, description="Most turns of regression and reassignment.")
-    penalty: float = Field(3.0, gt=0, le=1e6, description="Ridge penalty (mu), in units of one row.")
+    rounds: int = Field(
+        5,
+        ge=1,
+        le=100,
+        description="Maximum number of rounds. A round is one regression and one new assignment of the labels.",
+    )
+    penalty: float = Field(
+        3.0,
+        gt=0,
+        le=1e6,
+        description="Ridge penalty (mu), relative to the squared length of one row. A larger penalty shrinks "
+        "the weights more.",
+    )
     joint_features: int = Field(
-        6000, ge=1, le=30_000, description="Features of most energy whose correlations are modelled; bounds memory."
+        6000,
+        ge=1,
+        le=30_000,
+        description="Number of features for which correlations are modelled; those with the largest sum of "
+        "squares are taken. Memory grows with the square of this number.",
     )
 
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
@@ -101,7 +116,7 @@ class Disaggregate(Imputer):
         return Imputed(Y, {"mean_confidence": mean, "mean_rounds": label_rounds / max(n_used, 1)})
 
     def _answer(self, system: RidgeSystem, question: _Question, block: _Block, state: State, begun: bool) -> int:
-        """Regression and reassignment in turns until the chances of a block's labels settle; returns labels x turns."""
+        """Alternate regression and reassignment until a block's chances converge; returns labels x rounds."""
         active, label_rounds = block.labels, 0
         drift = np.zeros((len(active), question.sketch.shape[1]), np.float32)
         drifted = np.full(len(active), 0.0 if begun or block.sketched else np.inf)

@@ -33,17 +33,22 @@ class Eagle(Imputer):
     the same members, so does every later iterate, and the label is done.
 
     Cost O(T nnz of the candidates), summed over labels: O(n g nnz(row) T labels(row)); memory O(nnz(X) + nnz(Y2) + d)
-    a thread.
+    per thread.
     """
 
     kind: Literal["eagle"] = "eagle"
-    iterations: int = Field(20, ge=0, le=10_000, description="Steps for each label (T); 0 is EAGLE-0.")
-    step: float = Field(0.1, gt=0, le=1e6, description="Length of a step (lambda).")
+    iterations: int = Field(
+        20, ge=0, le=10_000, description="Maximum number of gradient steps per label (T). 0 is EAGLE-0."
+    )
+    step: float = Field(0.1, gt=0, le=1e6, description="Step size (lambda).")
     assign: Literal["one", "top_m"] = Field(
-        "one", description="one: one member of each group; top_m: as many members as the group counts."
+        "one",
+        description="Which members get a label of their group. one: the best member; top_m: as many members as "
+        "the group's count.",
     )
     centre: bool = Field(
-        False, description="Subtract the mean row first, so that what all rows share does not attract the embeddings."
+        False,
+        description="Subtract the mean row first, so that the embeddings do not follow what all rows have in common.",
     )
 
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:

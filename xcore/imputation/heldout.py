@@ -55,7 +55,7 @@ class Explained(NamedTuple):
 
 
 class HeldOutGroups:
-    """Some groups set aside, by which any imputer can be judged that learns from the others.
+    """Held-out groups. They measure imputers that learn from the other groups.
 
     The model trained on an imputation is a ridge regression, a stand-in for whatever is trained later. Each held-out
     row gets as many best labels as its group has on average, and the group gets the sum. A model that learned to tell
@@ -95,7 +95,7 @@ class HeldOutGroups:
 
 
 def _split(groups: Groups, rng: np.random.Generator, share: float, most_rows: int) -> tuple[Groups, Groups]:
-    """Groups to learn from and groups to judge by: a random `share`, and no more than `most_rows` members."""
+    """Groups to learn from, and held-out groups: a random `share`, with at most `most_rows` members."""
     judged = np.flatnonzero((groups.sizes > 0) & (np.diff(groups.labels.indptr) > 0))
     order = rng.permutation(judged)[: max(1, int(np.ceil(share * len(judged))))]
     fits = np.cumsum(groups.sizes[order]) <= most_rows

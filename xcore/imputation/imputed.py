@@ -20,7 +20,7 @@ _FILE, _DETAILS = "labels.parquet", "details.json"
 
 @dataclass(frozen=True)
 class Imputed:
-    """Labels of single rows, as far as groups tell.
+    """Labels of single rows, imputed from their groups.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Imputed:
         }
 
     def save(self, directory: Path) -> None:
-        """Write list columns `labels` and `confidence`, one row a row, and the details as JSON."""
+        """Write list columns `labels` and `confidence`, one row per train row, and the details as JSON."""
         labels, confidence = lists_of_csr(self.Y)
         table = pa.table({"labels": labels, "confidence": confidence})
         pq.write_table(table.replace_schema_metadata({"n_labels": str(self.Y.shape[1])}), directory / _FILE)

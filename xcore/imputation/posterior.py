@@ -47,7 +47,7 @@ def given_mean(log_odds: Float64, mean: float, posterior: Float64) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def mean_given_some(chances: Float32, times: float) -> float:
-    """Heads to expect of coins of which at least one shows heads, where each does with `times` its chance."""
+    """Expected number of heads, given at least one, if each coin shows heads with `times` its chance."""
     none, total = 1.0, 0.0
     for chance in chances:
         p = min(max(times * chance, 0.0), 1.0)
@@ -58,7 +58,7 @@ def mean_given_some(chances: Float32, times: float) -> float:
 
 @numba.njit(cache=True, nogil=True)
 def _shifted(log_odds: Float64, count: int, tolerance: float, probability: Float64) -> None:
-    """Probabilities of coins whose log odds moved together until they expect `count` heads, up to a relative error.
+    """Probabilities after shifting all log odds equally, so that `count` heads are expected, up to a relative error.
 
     Newton's method, from the shift that would be right for unlikely coins; bisection where a step leaves the bracket.
     """

@@ -72,7 +72,7 @@ def ridge_system(X: CSR, counted: Int64, penalty: float, max_joint: int) -> Ridg
     X : CSR float32 (n, d)
     counted : rows that take part in the regression; the others only get scores.
     penalty : mu, in units of a row's squared length.
-    max_joint : the most features whose correlations are kept: those of most energy.
+    max_joint : maximum number of features with correlations; those with the largest sums of squares.
     """
     taking_part = np.zeros(X.shape[0], bool)
     taking_part[counted] = True

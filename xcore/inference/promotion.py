@@ -30,7 +30,7 @@ SCHEMA = pa.schema([("metric", pa.string()), *((name, pa.float64()) for name in 
 
 
 class NotComparable(ConfigError):
-    """The champion cannot be judged on the challenger's held-out rows."""
+    """The champion cannot be measured on the challenger's held-out rows."""
 
 
 class Promotion(Component):
@@ -40,16 +40,30 @@ class Promotion(Component):
         "precision_at_5",
         description="Metric that decides, such as precision_at_1, ndcg_at_5 or tail/recall_at_5.",
     )
-    margin: float = Field(0.0, ge=0, lt=1, description="By how much (in the metric) the challenger must be better.")
+    margin: float = Field(
+        0.0, ge=0, lt=1, description="How much better the challenger must be, in units of the metric."
+    )
     confidence: float = Field(
-        0.95, ge=0.5, lt=1, description="Share of bootstrap resamples in which it must be better by the margin."
+        0.95,
+        ge=0.5,
+        lt=1,
+        description="Share of the bootstrap resamples in which the challenger must be better by the margin. A "
+        "higher share makes promotion rarer.",
     )
     n_bootstrap: int = Field(
-        1000, ge=100, le=100_000, title="Bootstrap resamples", description="Resamples of the held-out rows."
+        1000,
+        ge=100,
+        le=100_000,
+        title="Bootstrap resamples",
+        description="Number of bootstrap resamples of the held-out rows. More resamples give a steadier decision.",
     )
-    split: Split = Field("test", description="Held-out split on which the two are compared; dev leaves test untouched.")
+    split: Split = Field(
+        "test", description="Held-out split on which the two models are compared. Choose dev to leave test untouched."
+    )
     if_not_comparable: Literal["keep", "promote"] = Field(
-        "keep", description="What happens where the champion cannot be applied to the new held-out rows."
+        "keep",
+        description="What to do if the champion cannot be applied to the new held-out rows: keep the champion, "
+        "or promote the challenger.",
     )
 
     @field_validator("metric")
@@ -99,7 +113,7 @@ def compare(
     n_train: int,
     rng: np.random.Generator,
 ) -> Verdict:
-    """Judge two rankings of the same rows by a paired bootstrap.
+    """Compare two rankings of the same rows by a paired bootstrap.
 
     Parameters
     ----------
@@ -112,7 +126,7 @@ def compare(
     -----
     Where less is better, both rankings' values change their sign first.
     A margin m asks for ``sum(a - b) / sum(w) > m``, that is for ``sum(a - m w - b) > 0``, where w are the metric's
-    denominators. Cost O(n n_bootstrap) a metric.
+    denominators. Cost O(n n_bootstrap) per metric.
     """
     rows, share = [], 0.0
     for key in dict.fromkeys([promotion.metric, *_reported(truth, min(challenger.k, champion.k))]):
@@ -178,7 +192,7 @@ def fair_rows(champion_dataset: Dataset, dataset: Dataset, split: Split) -> npt.
     """Held-out rows that both models have trained on (as rows of the same content) or neither has.
 
     New data may move rows between train and test, so that an older champion knows the answers to a part of the new test
-    rows. Rows are the same if all their features are. Cost O(bytes); memory 8 bytes a row.
+    rows. Rows are the same if all their features are. Cost O(bytes); memory 8 bytes per row.
     """
     held_out = _prints(dataset, split)
     known = [np.isin(held_out, _prints(trained_on, "train")) for trained_on in (champion_dataset, dataset)]

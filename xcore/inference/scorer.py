@@ -32,14 +32,21 @@ SCORES_FILE = "scores.parquet"
 
 
 class Batch(Component):
-    """Rows to score: files of one format, read as for ingestion, but for the labels, which are not looked at."""
+    """Rows to score: files of one format. They are read as in ingestion, but their labels are ignored."""
 
-    reader: AnyRowReader = Field(description="Format of the files, and its options; labels and groups are not read.")
+    reader: AnyRowReader = Field(description="File format and its options. Labels and groups are not read.")
     files: list[Path] = Field(min_length=1, description="Files to score, in this order.")
     on_bad_row: Literal["fail", "quarantine"] = Field(
-        "fail", description="fail: stop at the first bad row; quarantine: leave bad rows out, with the reason."
+        "fail",
+        description="What to do with bad rows. fail: stop at the first one. quarantine: leave them out and "
+        "write down the reason.",
     )
-    max_bad_share: float = Field(0.01, ge=0, le=1, description="Quarantine fails above this share of bad rows.")
+    max_bad_share: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="Largest share of bad rows that quarantine accepts. If more rows are bad, scoring fails.",
+    )
 
     @model_validator(mode="after")
     def _knows_the_first_feature(self) -> Self:
@@ -49,10 +56,14 @@ class Batch(Component):
 
 
 class Cut(Component):
-    """How many labels a row gets."""
+    """How many labels each row gets."""
 
-    k: int = Field(5, ge=1, le=10_000, title="Labels per row", description="Labels kept for each row, at most.")
-    threshold: float | None = Field(None, description="Lowest score of a label that is kept; none: no limit.")
+    k: int = Field(5, ge=1, le=10_000, title="Labels per row", description="Maximum number of labels per row.")
+    threshold: float | None = Field(
+        None,
+        description="Lowest score that a label needs to be kept. A higher threshold keeps fewer labels. Empty: "
+        "no limit.",
+    )
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,7 @@ class Scorer:
     form : 'text', 'sparse' or 'vector'
         Columns of the rows: ``text``; ``indices`` and ``values``; or ``vector``.
     label_ids, label_names : string (n_labels,)
-        Of the label numbers that the model speaks.
+        Id and name of each label number of the model.
     text : AnyFittedText or None
         What makes features of text.
     """

@@ -5,7 +5,7 @@ from xcore.metrics.base import RowMetric
 ACCURACY = RowMetric(
     name="accuracy",
     title="Accuracy",
-    description="share of the rows whose first label is true, where every row has exactly one true label",
+    description="share of the rows where the first label is correct; every row has exactly one true label",
     module=__name__,
     ranked=False,
     parts="within",

@@ -37,7 +37,7 @@ class Evaluation:
         max_train_count`` and, for each k, ``precision_at_k`` (hits on the decile's labels / (n k): they add up to
         the whole, where only labels with training rows are hit) and ``recall_at_k`` (hits / true entries).
     n_rows, n_unlabelled : int
-        Rows judged, and how many of them have no true label.
+        Number of rows, and how many of them have no true label.
     """
 
     metrics: dict[str, float]
@@ -61,7 +61,7 @@ def evaluate(
     rng: np.random.Generator,
     log_probability: Float64 | None = None,
 ) -> Evaluation:
-    """Judge a ranking against the truth, as a whole and by head, torso and tail.
+    """Measure a ranking against the truth, for all labels and by head, torso and tail.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def evaluate(
 
     Notes
     -----
-    Cost O(nnz log nnz + n_bootstrap n m) for m about 22 columns for each k. Memory
+    Cost O(nnz log nnz + n_bootstrap n m) for m about 22 columns per k. Memory
     O(block (m + n_bootstrap) + L len(ks)).
     The result does not depend on the number of threads: nothing here goes through a threaded BLAS.
     """

@@ -1,4 +1,4 @@
-"""The whole interface of a model: options that fit, and a fitted thing that predicts and saves itself."""
+"""The whole interface of a model: options with `fit`, and a fitted model that predicts and saves itself."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Model(Component):
     takes: ClassVar[tuple[RowForm, ...]] = ("sparse",)  # forms of rows that it learns from, the preferred one first
     wants: ClassVar[frozenset[Wish]] = frozenset()  # what it asks for beside rows and targets
     deterministic: ClassVar[bool] = True  # the same input gives the same bits
-    resumes: ClassVar[bool] = True  # a killed fit goes on from its checkpoint
+    resumes: ClassVar[bool] = True  # a killed fit continues from its checkpoint
 
     def stages(self, form: RowForm) -> Mapping[str, DeclaredStage]:
         """Role > stage that is fitted before the model, for rows of a form."""
@@ -91,9 +91,9 @@ class Model(Component):
 
 
 def choose_form(model: type[Model], available: Sequence[RowForm]) -> RowForm:
-    """The form in which a model takes rows that can be had in some forms; `ConfigError` where it takes none of them.
+    """The best of the available row forms for a model; `ConfigError` if the model takes none of them.
 
-    Vectors may serve a model of sparse rows: every value is stored. The other way round the rows would not fit.
+    A model of sparse rows also takes vectors: every value is stored. Sparse rows as vectors would not fit in memory.
     """
     for form in model.takes:
         if form in available:

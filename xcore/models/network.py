@@ -25,7 +25,7 @@ BLOCK_SCORES = 2**22
 
 
 class NeuralNetwork(NetworkOptions, Model):
-    """Sparse or dense rows, layers with layer norm and dropout, and one output for each label that was seen.
+    """Feed-forward network with layer norm and dropout, for sparse or dense rows, with one output per training label.
 
     Notes
     -----

@@ -34,11 +34,11 @@ omikuji.Model.train_on_data(data, parameters, int(n_threads)).save(forest)
 
 
 class Omikuji(Model):
-    """Label tree of the omikuji library: balanced 2-means is Parabel, unbalanced and wider is Bonsai.
+    """Label tree of the omikuji library. Balanced trees with arity 2 are Parabel; wider, unbalanced trees are Bonsai.
 
     Notes
     -----
-    The library takes no seed, so two trainings differ. It reads its training rows from a text file (about 15 bytes a
+    The library takes no seed, so two trainings differ. It reads its training rows from a text file (about 15 bytes per
     non-zero), and predicts row by row. It knows no weights: each positive is kept with its weight as probability.
     It adds up its trees in the order in which the file system lists them, so a saved model's scores may differ in
     their last bit.
@@ -48,18 +48,43 @@ class Omikuji(Model):
     resumes: ClassVar[bool] = False  # the library trains in one call
 
     kind: Literal["omikuji"] = "omikuji"
-    n_trees: int = Field(3, ge=1, le=100, title="Trees", description="Trees of different random starts, averaged.")
-    arity: int = Field(2, ge=2, description="Clusters into which a node's labels are split.")
-    balanced: bool = Field(True, description="Split into clusters of equal size.")
-    leaf_size: int = Field(100, ge=2, description="Nodes with fewer labels are not split.")
-    max_depth: int = Field(20, ge=1, description="Most levels of a tree.")
-    collapse_levels: int = Field(0, ge=0, description="Levels to merge into one after each kept one; 0 merges none.")
+    n_trees: int = Field(
+        3,
+        ge=1,
+        le=100,
+        title="Trees",
+        description="Number of trees. Their scores are averaged. More trees are usually more accurate; time and size "
+        "grow in proportion.",
+    )
+    arity: int = Field(2, ge=2, description="Number of clusters into which the labels of a node are split.")
+    balanced: bool = Field(True, description="Split the labels of a node into clusters of equal size.")
+    leaf_size: int = Field(100, ge=2, description="Nodes with fewer labels than this are not split.")
+    max_depth: int = Field(20, ge=1, description="Maximum number of levels in a tree.")
+    collapse_levels: int = Field(
+        0, ge=0, description="Number of levels that are merged into one after each level that is kept. 0: none."
+    )
     loss: Literal["squared_hinge", "logistic"] = Field("squared_hinge", description="Loss of the linear classifiers.")
-    cost: float = Field(1.0, gt=0, description="Weight of the loss against the squared length of the weights (C).")
-    tolerance: float = Field(0.1, gt=0, description="Stopping tolerance of the classifiers.")
-    max_passes: int = Field(20, ge=1, description="Most passes over a node's rows.")
-    prune_below: float = Field(0.1, ge=0, description="Weights of smaller absolute value are not kept.")
-    beam: int = Field(10, ge=1, description="Nodes of each level that a prediction follows.")
+    cost: float = Field(
+        1.0,
+        gt=0,
+        description="Weight of the loss relative to the L2 penalty (C). A larger cost fits the training rows "
+        "more closely.",
+    )
+    tolerance: float = Field(
+        0.1, gt=0, description="Stopping tolerance of the classifiers. A larger tolerance stops sooner."
+    )
+    max_passes: int = Field(20, ge=1, description="Maximum number of passes over the rows of a node.")
+    prune_below: float = Field(
+        0.1,
+        ge=0,
+        description="Weights with a smaller absolute value are set to 0. A larger limit makes the model smaller.",
+    )
+    beam: int = Field(
+        10,
+        ge=1,
+        description="Number of nodes per level that a prediction follows. A larger beam is slower and misses "
+        "fewer labels.",
+    )
 
     def _fit(self, data: TrainingData, context: FitContext) -> FittedOmikuji:
         """Write the rows to a file and train on it in a process of its own, with numba's number of threads."""

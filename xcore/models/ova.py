@@ -50,24 +50,36 @@ class Ova(Model):
     ``sum p max(0, 1 - y score)^2``, trained by the solver of the label tree at its default tolerance and passes, where
     the intercept is penalised as a weight is. The rest is about ridge regression.
 
-    With s non-zeros a row: training costs O(n s² + d³/3 + 2 d² L) time and 8 d² bytes for the matrix, plus
-    8 d label_block bytes a thread; a prediction costs O(s) rows of kept weights, plus L. Labels without a training row
-    are never offered. The same bits come out at any number of threads: blocks are fixed and BLAS runs on one thread a
-    block. (Another processor or BLAS may round differently.)
+    With s non-zeros per row: training costs O(n s² + d³/3 + 2 d² L) time and 8 d² bytes for the matrix, plus
+    8 d label_block bytes per thread; a prediction costs O(s) rows of kept weights, plus L. Labels without a training
+    row are never offered. The same bits come out at any number of threads: blocks are fixed, and BLAS runs on one
+    thread per block. (Another processor or BLAS may round differently.)
     """
 
     kind: Literal["ova"] = "ova"
     loss: Literal["squared", "squared_hinge"] = Field(
-        "squared", description="squared: ridge regression, solved exactly; squared_hinge: support vector machines."
+        "squared",
+        description="squared: ridge regression, solved exactly. squared_hinge: linear support vector machines.",
     )
-    ridge: float = Field(0.1, gt=0, description="Strength of the ridge penalty on the weights.")
-    prune: float = Field(0.01, ge=0, description="Weights below this absolute value are not kept; 0 keeps all.")
-    normalise: bool = Field(True, description="Scale every row of features to length 1, in training and prediction.")
+    ridge: float = Field(0.1, gt=0, description="Weight of the L2 penalty. A larger penalty shrinks the weights more.")
+    prune: float = Field(
+        0.01,
+        ge=0,
+        description="Weights with a smaller absolute value are set to 0. A larger limit makes the model "
+        "smaller; 0 keeps all.",
+    )
+    normalise: bool = Field(True, description="Scale each row of features to length 1, in training and in prediction.")
     label_block: int = Field(
-        256, ge=1, title="Labels per block", description="Labels that one thread solves at a time."
+        256,
+        ge=1,
+        title="Labels per block",
+        description="Number of labels that a thread solves at the same time. Memory grows in proportion.",
     )
     max_features: int = Field(
-        20_000, ge=1, description="More features are refused: memory grows with their square (8 bytes each pair)."
+        20_000,
+        ge=1,
+        description="Maximum number of features. Data with more features is rejected, because training needs 8 "
+        "bytes of memory for each pair of features.",
     )
 
     def _fit(self, data: TrainingData, context: FitContext) -> FittedOva:
@@ -247,7 +259,7 @@ def _row_sums(matrix: CSR) -> Float64:
 
 
 def _gram(rows: CSR, features: CSR) -> Float64:
-    """Upper triangle of XᵀX in float64, X by rows and by features; cost O(n s²) for s non-zeros a row."""
+    """Upper triangle of XᵀX in float64, X by rows and by features; cost O(n s²) for s non-zeros per row."""
     d = rows.shape[1]
     out = np.zeros((d, d))
     plain, transposed = SparseRows.of(rows), SparseRows.of(features)

@@ -12,23 +12,46 @@ from xcore.components import Component
 class NetworkOptions(Component):
     """Shape and training of a feed-forward network."""
 
-    width: int = Field(512, ge=1, description="Units of the first layer, into which every feature has a vector.")
-    hidden: tuple[int, ...] = Field((), description="Units of further layers, from the first to the last.")
+    width: int = Field(
+        512,
+        ge=1,
+        description="Number of units in the first layer. Each feature has a vector of this length, so size and "
+        "time grow with it.",
+    )
+    hidden: tuple[int, ...] = Field(
+        (), description="Number of units in each further layer, from first to last. Empty: one layer only."
+    )
     loss: Literal["logistic", "softmax"] = Field(
         "logistic",
-        description="logistic: each label is judged alone; softmax: the labels of a row share one distribution.",
+        description="logistic: each label is an independent yes or no. softmax: the labels of a row share one "
+        "distribution.",
     )
-    epochs: int = Field(20, ge=1, description="Most passes over the training rows.")
-    batch_size: int = Field(256, ge=1, description="Rows per step; fewer if an epoch has less than 20 steps.")
-    learning_rate: float = Field(0.002, gt=0, description="Highest learning rate of AdamW.")
-    weight_decay: float = Field(0.01, ge=0, description="Decoupled weight decay; biases and norms do not decay.")
-    dropout: float = Field(0.3, ge=0, lt=1, description="Share of the units switched off in each training step.")
+    epochs: int = Field(20, ge=1, description="Maximum number of passes over the training rows.")
+    batch_size: int = Field(
+        256, ge=1, description="Number of rows per step. It is reduced if an epoch would have fewer than 10 steps."
+    )
+    learning_rate: float = Field(
+        0.002, gt=0, description="Peak learning rate of AdamW. The rate rises to it at the start and then falls to 0."
+    )
+    weight_decay: float = Field(
+        0.01, ge=0, description="Decoupled weight decay of AdamW. It is not applied to biases and norms."
+    )
+    dropout: float = Field(
+        0.3,
+        ge=0,
+        lt=1,
+        description="Share of the units that are switched off in each training step. A higher share regularises more.",
+    )
     patience: int = Field(
-        5, ge=0, description="Stop after this many epochs without a better dev score; 0 runs all epochs."
+        5,
+        ge=0,
+        description="Number of epochs without a better dev score after which training stops. 0, or no dev "
+        "split: run all epochs.",
     )
     average_from: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="Share of the epochs after which weights are averaged over epochs; 1 does not average.",
+        description="Share of the epochs after which the weights of the remaining epochs are averaged. 1: no "
+        "averaging.",
     )

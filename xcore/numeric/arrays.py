@@ -92,7 +92,7 @@ def _header(path: Path, text: bytes) -> dict[str, _Entry]:
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("the same name occurs twice")
     return found
 
 

@@ -78,7 +78,7 @@ class Checked:
 
 
 class ArrayFile:
-    """A safetensors file whose arrays are taken out one by one, by type and shape; nothing may be left in it."""
+    """A safetensors file. Arrays are taken out one by one and checked for type and shape; none may be left over."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._arrays = path, open_arrays(path)

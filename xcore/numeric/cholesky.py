@@ -76,7 +76,7 @@ def factorise(matrix: Matrix) -> Matrix:
 
 
 def solve(factor: Matrix, targets: Matrix) -> Matrix:
-    """Overwrite `targets` (m, d; one right-hand side a row, C order) with the solutions; cost O(2 d² m)."""
+    """Overwrite `targets` (m, d; one right-hand side per row, C order) with the solutions; cost O(2 d² m)."""
     m, d = targets.shape
     _call(f"{_precision('targets', targets)}potrs", b"L", d, m, factor, max(d, 1), targets, max(d, 1))
     return targets

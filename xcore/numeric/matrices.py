@@ -47,7 +47,7 @@ class TopK:
         return int(self.labels.shape[0])
 
     def to_table(self) -> pa.Table:
-        """Lists of the offered labels and scores, one row a row."""
+        """Lists of the predicted labels and scores, one table row per row."""
         offered = self.labels != NO_LABEL
         offsets = np.concatenate([[0], np.cumsum(offered.sum(axis=1))]).astype(np.int32)
         return pa.table(
@@ -114,7 +114,7 @@ def sparse_of_dense(X: Float32) -> CSR:
 
 
 def binary_csr(indices: npt.NDArray[Any], indptr: npt.NDArray[Any], n_columns: int) -> CSR:
-    """A CSR array whose stored values are all 1."""
+    """A CSR array with all stored values equal to 1."""
     return csr(np.ones(len(indices), np.float32), indices, indptr, n_columns)
 
 

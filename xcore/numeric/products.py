@@ -1,4 +1,4 @@
-"""Dense matrix products whose bits are a matter of the two vectors alone: not of neighbours, blocks or threads.
+"""Dense matrix products with reproducible bits: each entry depends on its two vectors only, not on blocks or threads.
 
 BLAS does not promise that: how it adds up a row of the result depends on where the row stands in its block.
 """

@@ -1,4 +1,4 @@
-"""The k best of many scored items, inside compiled kernels: a heap whose root is the worst entry kept.
+"""The k best of many scored items, inside compiled kernels: a heap with the worst kept entry at its root.
 
 Of equal scores the lower item is better, whatever the order in which they come. An offer costs O(1) where it is not
 among the best so far, else O(log k).

@@ -172,7 +172,7 @@ def _y_axis(axis: Axis) -> list[Html]:
 
 
 def _x_title(title: str, n_lines: int) -> list[Html]:
-    """Below so many lines of names."""
+    """The space below this many lines of names."""
     height = HEIGHT - BOTTOM + 22 + LINE * n_lines
     return [element("text", title, x=round((LEFT + WIDTH - RIGHT) / 2), y=height, class_="middle name")]
 

@@ -121,7 +121,7 @@ def _splits(run: Run, sizes: Mapping[Split, LabelsOfRows]) -> Html:
                 mean(non_zeros.get(split, 0) / max(size.rows, 1) or None),
             ]
         )
-    head = ["Split", "Rows", "Labels a row", "median", "most", "Rows without labels", "Non-zero features a row"]
+    head = ["Split", "Rows", "Labels per row", "median", "most", "Rows without labels", "Non-zero features per row"]
     in_groups = note(
         "Labels of train rows belong to their groups. What is called training rows of a label below is how many times "
         "groups name it."

@@ -38,7 +38,7 @@ class JudgedRows:
 
     @classmethod
     def of(cls, run: Run) -> JudgedRows:
-        """Predictions and truth read side by side, batch by batch; a few numbers a row are kept."""
+        """Predictions and truth read side by side, batch by batch; a few numbers per row are kept."""
         offered_file = batches(run["predictions"].directory / "predictions.parquet", ["labels", "scores"])
         true_file = batches(run.dataset.directory / f"{run.split}.parquet", ["labels"])
         parts = [_judge(offered, true) for offered, true in in_step(offered_file, true_file)]

@@ -41,7 +41,7 @@ def markup(*children: Child) -> Html:
 
 
 def raw(tag: str, content: str) -> Html:
-    """A ``style`` or ``script`` of our own, whose content is not escaped; never for anything that was read."""
+    """A ``style`` or ``script`` of our own. Its content is not escaped: never use it for input data."""
     return Html(f"<{tag}>{content}</{tag}>")
 
 

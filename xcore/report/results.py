@@ -207,7 +207,7 @@ def _title(key: str) -> str:
 
 
 def _spread(values: Sequence[T], most: int) -> list[T]:
-    """At most so many of the values, evenly spaced, with the first and the last."""
+    """At most this many of the values, evenly spaced, with the first and the last."""
     if len(values) <= most:
         return list(values)
     return [values[i] for i in np.linspace(0, len(values) - 1, most).round().astype(int).tolist()]

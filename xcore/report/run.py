@@ -126,7 +126,7 @@ def cost_section(run: Run) -> Html:
         element("p", f"{seconds(total)} in all, and {n_bytes(size)} on disk."),
         table(["Step", "Time", "", "Peak memory", "", "On disk", ""], rows),
         note(
-            "What each step cost when its result was made. A step whose result was found in the store cost this run "
+            "What each step cost when its result was made. A step with a result in the store cost this run "
             "nothing. Peak memory is that of the whole process while the step ran."
         ),
     )

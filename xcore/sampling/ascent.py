@@ -18,7 +18,7 @@ from xcore.numeric.matrices import Float64
 
 TILE = 128  # rows whose features stay in the cache
 FEW_ROWS = 9  # with fewer, plain loops are quicker than vectors
-HESSIAN_TILES = 16  # of many rows, so many tiles stand for all: then steps shrink the gradient to a tenth or so
+HESSIAN_TILES = 16  # sampled if there are more rows: then a step shrinks the gradient to a tenth or so
 
 FAR = 40.0  # exp(-40) is nothing next to 1
 SQUARINGS = 7  # exp(-a) is the 128th power of exp(-a / 128), which a short series gives

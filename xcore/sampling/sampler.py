@@ -37,7 +37,7 @@ class Draws(NamedTuple):
 
 
 class FittedSampler:
-    """A distribution over labels, of which features may be the condition."""
+    """A distribution over labels. It may be conditional on features."""
 
     kind: ClassVar[str]
 
@@ -93,7 +93,7 @@ class FittedSampler:
 
 @dataclass(frozen=True)
 class FittedUniform(FittedSampler):
-    """Every label alike, of so many."""
+    """The uniform distribution over `n_labels` labels."""
 
     size: int
     kind: ClassVar[str] = "uniform"
@@ -197,7 +197,7 @@ class FittedTree(FittedSampler):
 
 
 class Uniform(Component):
-    """Draws every label alike."""
+    """Draws all labels with the same probability."""
 
     kind: Literal["uniform"] = "uniform"
 
@@ -207,10 +207,12 @@ class Uniform(Component):
 
 
 class Frequency(Component):
-    """Draws labels in proportion to how often they were seen, plus one."""
+    """Draws labels in proportion to their training counts plus one."""
 
     kind: Literal["frequency"] = "frequency"
-    exponent: float = Field(1.0, ge=0, description="Power of the counts; 0 is uniform.")
+    exponent: float = Field(
+        1.0, ge=0, description="Exponent of the label counts. 0 draws all labels with the same probability."
+    )
 
     def fit(self, X: Float32, labels: Int32, n_labels: int) -> FittedFrequency:
         """Count the labels (n,) of the data points."""
@@ -224,16 +226,22 @@ class Tree(Component):
     Notes
     -----
     Fitting costs O(n k^2 log(n_labels) rounds). The released code's runs are ``structure: eigen``,
-    ``penalty: per_label`` with half the strength given here, for it writes ``1/2 |w|^2``.
+    ``penalty: per_label`` with half the strength given here, because its penalty is ``1/2 |w|^2``.
     """
 
     kind: Literal["tree"] = "tree"
     structure: Literal["alternate", "eigen"] = Field(
-        "alternate", description="alternate: splits and weights in turn, as the paper; eigen: splits by the first axis."
+        "alternate",
+        description="How labels are split. alternate: splits and weights are improved in turn, as in the "
+        "paper. eigen: split along the first principal axis.",
     )
-    strength: float = Field(0.1, gt=0, description="Weight of the squared parameters of a node in its objective.")
+    strength: float = Field(
+        0.1, gt=0, description="Weight of the L2 penalty on the parameters of a node. A larger weight regularises more."
+    )
     penalty: Literal["const", "per_label"] = Field(
-        "const", description="per_label: multiply the strength by the number of labels below the node."
+        "const",
+        description="const: the same strength at each node. per_label: the strength is multiplied by the "
+        "number of labels below the node.",
     )
 
     def fit(self, X: Float32, labels: Int32, n_labels: int) -> FittedTree:

@@ -17,7 +17,7 @@ def checked_nodes(file: ArrayFile, n_labels: int, n_features: int) -> Nodes:
     places = file.take("places", np.int32, (n_labels,)).within(0, n_leaves).array
     weights = file.take("weights", np.float32, (n_leaves, n_features)).finite()
     biases = file.take("biases", np.float32, (n_leaves,)).finite()
-    # So many labels each lead to a leaf and back: no leaf has two, and the others must have none.
+    # Each label leads to a leaf and back, so no leaf has two labels. All other leaves must have none.
     if (leaves.array[places] != np.arange(n_labels)).any() or (leaves.array != NO_LABEL).sum() != n_labels:
         leaves.refuse("is not the inverse of 'places'", "each label at one leaf")
     _check_turns(leaves.array, weights, biases)

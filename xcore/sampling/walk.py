@@ -78,7 +78,7 @@ def _logit(flat: _Flat, node: int, row: int) -> np.float32:
 
 @numba.njit(cache=True, nogil=True)
 def rows_together(m: int) -> int:
-    """Rows whose m walks each go down together."""
+    """Number of rows per batch; each row has m walks."""
     return max(1, WALKERS // max(m, 1))
 
 
@@ -135,9 +135,9 @@ def _turn(z: Float32, chances: Float64, places: Int64, far: Float64, products: F
 
 @numba.njit(cache=True, nogil=True)
 def draw_labels(nodes: Nodes, X: Float32, keys: Keys, labels: Int32, log_probs: Float32) -> None:
-    """Fill `labels` and `log_probs` (n, m) with m independent draws a row. Cost O(n m k depth).
+    """Fill `labels` and `log_probs` (n, m) with m independent draws per row. Cost O(n m k depth).
 
-    Walkers go in two crews: while one takes its step, the nodes of the other are on their way from memory.
+    Walks are processed in two halves: while one half takes a step, the nodes of the other are prefetched.
     """
     n, m = labels.shape
     group, flat = rows_together(m), _flat(nodes, X)

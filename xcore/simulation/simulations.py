@@ -65,7 +65,7 @@ class Estimates:
 
     @classmethod
     def of(cls, X: Float64, Z: Float64) -> Estimates:
-        """Learn from X (r, m, g, d) and Z (r, m, g, l), of which row i of Z belongs to row i of X.
+        """Learn from X (r, m, g, d) and Z (r, m, g, l). Row i of Z belongs to row i of X.
 
         Only the oracle uses that: sums do not see the order in a group, and `assign_outputs` compares each output with
         all members. So the unknown permutation of the paper need not be drawn. An output is assigned right if the
@@ -104,17 +104,22 @@ class Trials(Protocol):
 class Simulation(Component):
     """Base of the simulations of Shen et al., "Extreme Multi-label Classification from Aggregated Labels" (ICML 2020).
 
-    The paper's sizes are the defaults (Appendix B.1); how often it repeated its simulations is not said. All values of
+    The paper's sizes are the defaults (Appendix B.1); it does not say how often it repeated them. All values of
     a setting, and all estimators, see the same random numbers: curves differ by the setting, not by luck, and a value's
     figures do not depend on which others are asked for.
 
     Cost O(repetitions values n (d (d + l) + g l)); memory bounded by blocks of repetitions.
     """
 
-    group_size: int = Field(10, ge=1, le=100, description="Rows in a group (g).")
-    n_rows: int = Field(1_000, ge=1, le=100_000, title="Rows", description="Rows in all groups together (n).")
-    n_features: int = Field(10, ge=1, le=100, title="Features", description="Features of a row (d).")
-    repetitions: int = Field(40, ge=2, le=100_000, description="Independent repetitions to average.")
+    group_size: int = Field(10, ge=1, le=100, description="Number of rows per group (g).")
+    n_rows: int = Field(1_000, ge=1, le=100_000, title="Rows", description="Number of rows in all groups together (n).")
+    n_features: int = Field(10, ge=1, le=100, title="Features", description="Number of features per row (d).")
+    repetitions: int = Field(
+        40,
+        ge=2,
+        le=100_000,
+        description="Number of independent repetitions that are averaged. More repetitions make the curves smoother.",
+    )
 
     @model_validator(mode="after")
     def _groups_are_even_and_enough(self) -> Self:
@@ -204,13 +209,16 @@ class RegressionSimulation(Simulation):
     """
 
     kind: Literal["regression"] = "regression"
-    n_outputs: int = Field(5, ge=1, le=100, title="Outputs", description="Outputs of a row (l).")
-    sigma1: float = Field(1.0, ge=1e-3, le=1e3, description="Standard deviation of the centres of groups.")
-    sigma_noise: float = Field(1.0, ge=1e-3, le=1e3, description="Standard deviation of the outputs' noise (sigma_e).")
+    n_outputs: int = Field(5, ge=1, le=100, title="Outputs", description="Number of outputs per row (l).")
+    sigma1: float = Field(1.0, ge=1e-3, le=1e3, description="Standard deviation of the group centres.")
+    sigma_noise: float = Field(
+        1.0, ge=1e-3, le=1e3, description="Standard deviation of the noise in the outputs (sigma_e)."
+    )
     sigma2: tuple[Annotated[float, Field(ge=0, le=1e3)], ...] = Field(
         (0.0, 0.1, 1.0, 5.0, 10.0),
         min_length=1,
-        description="Standard deviations of rows from the centre of their group, from alike to mixed groups.",
+        description="Standard deviations of the rows around their group centre. There is one point of the "
+        "curve per value. Larger values give more mixed groups.",
     )
 
     def _setting(self) -> tuple[str, tuple[float, ...]]:
@@ -253,11 +261,11 @@ class ClassificationSimulation(Simulation):
     A row is the prototype of a label plus noise, ``x_i = e*_c + N(0, sigma1^2 I)``, and its label is
     ``argmax_k <e*_k, x_i> + N(0, sigma_e^2)``. Each group has a favourite label k, drawn evenly; the prototypes of its
     rows are drawn from ``p = (1 + (exp(s) - 1) onehot_k) / (l - 1 + exp(s))``: at purity s = 0 groups are evenly mixed,
-    and large s makes them pure. The error of a repetition is the share of `n_test` fresh rows, of evenly drawn
-    prototypes, whose label is not ``argmax_k <b_k, x>``.
+    and large s makes them pure. The error of a repetition is measured on `n_test` new rows with evenly
+    drawn prototypes: the share of rows with a label other than ``argmax_k <b_k, x>``.
 
     Where groups are mixed, `as` errs less than `noas`. In pure groups the two meet, well above the oracle: the outputs
-    of a group then all choose the same member, so that both learn from a single row a group.
+    of a group then all choose the same member, so that both learn from a single row per group.
 
     Not recoverable from the paper, and chosen here: the estimators, which are those of Eq. 3 on one-hot outputs, as
     Section 5 suggests; the law of the prototypes, which are even on the unit sphere as in the paper's theory (with
@@ -268,16 +276,32 @@ class ClassificationSimulation(Simulation):
     """
 
     kind: Literal["classification"] = "classification"
-    n_labels: int = Field(5, ge=2, le=100, title="Labels", description="Labels, one of which each row carries (l).")
-    sigma1: float = Field(0.1, ge=1e-3, le=1e3, description="Standard deviation of rows from their prototype.")
-    sigma_noise: float = Field(0.0, ge=0, le=1e3, description="Standard deviation of the labels' noise (sigma_e).")
+    n_labels: int = Field(
+        5, ge=2, le=100, title="Labels", description="Number of labels (l). Each row has one of them."
+    )
+    sigma1: float = Field(0.1, ge=1e-3, le=1e3, description="Standard deviation of the rows around their prototype.")
+    sigma_noise: float = Field(
+        0.0, ge=0, le=1e3, description="Standard deviation of the noise in the labels (sigma_e)."
+    )
     purity: tuple[Annotated[float, Field(ge=0, le=100)], ...] = Field(
         (0.0, 0.1, 1.0, 5.0, 10.0),
         min_length=1,
-        description="How far a group favours one label (s), from evenly mixed (0) to pure.",
+        description="How strongly a group prefers one label (s). There is one point of the curve per value. 0: "
+        "evenly mixed groups; large values: pure groups.",
     )
-    n_test: int = Field(1_000, ge=1, le=100_000, title="Test rows", description="Fresh rows to predict.")
-    repetitions: int = Field(400, ge=2, le=100_000, description="Independent repetitions to average.")
+    n_test: int = Field(
+        1_000,
+        ge=1,
+        le=100_000,
+        title="Test rows",
+        description="Number of new rows per repetition on which the error is measured.",
+    )
+    repetitions: int = Field(
+        400,
+        ge=2,
+        le=100_000,
+        description="Number of independent repetitions that are averaged. More repetitions make the curves smoother.",
+    )
 
     def _setting(self) -> tuple[str, tuple[float, ...]]:
         return "purity", self.purity
@@ -329,6 +353,6 @@ class _ClassificationTrials:
 
 
 def _rows_of(prototypes: Float64, source: Int64, deviations: Float64, label_noise: Float64) -> tuple[Float64, Int64]:
-    """Rows near the prototypes `source` (r, n), and the label whose prototype, give or take noise, is most similar."""
+    """Rows near the prototypes `source` (r, n), and the label with the most similar prototype, after adding noise."""
     X = _members(prototypes[:, None], source[:, None]) + deviations
     return X, (X @ prototypes.swapaxes(1, 2) + label_noise).argmax(axis=2)

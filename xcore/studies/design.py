@@ -16,10 +16,10 @@ Plot = Literal["bars", "lines", "curves", "none"]
 class Level(Component):
     """One value of a factor, as tables and plots show it."""
 
-    label: str = Field(description="What people call it.")
-    family: str = Field("", description="Kind of the component; empty for a plain value.")
-    number: float | None = Field(None, description="Where it stands on an axis, if it does.")
-    axis: str = Field("", description="What the number means.")
+    label: str = Field(description="Name of the level in tables and plots.")
+    family: str = Field("", description="Kind of the component. Empty for a plain value.")
+    number: float | None = Field(None, description="Position on a numeric axis, if the level has one.")
+    axis: str = Field("", description="Meaning of the number.")
 
 
 class Cell(Component):
@@ -27,7 +27,7 @@ class Cell(Component):
 
     levels: tuple[Level, ...] = Field(description="The level of each factor.")
     seed: int = Field(ge=0, description="Seed of the run.")
-    reference: int | None = Field(None, description="Position of the cell that this one is compared with.")
+    reference: int | None = Field(None, description="Index of the cell that this one is compared with.")
     tuned: tuple[str, ...] = Field((), description="Options of the model that were chosen on validation rows.")
 
     @property
@@ -44,10 +44,10 @@ class Cell(Component):
 class StudyDesign(Component):
     """What a study compares, and how it is shown."""
 
-    factors: tuple[str, ...] = Field(min_length=1, description="Parameters that differ, by their dotted paths.")
-    cells: tuple[Cell, ...] = Field(min_length=1, description="What each result stands for.")
-    metrics: tuple[str, ...] = Field(("precision_at_*",), description="Metrics to show; `*` stands for anything.")
-    plot: Plot = Field("bars", description="How the study is drawn.")
+    factors: tuple[str, ...] = Field(min_length=1, description="Parameters that differ, as dotted paths.")
+    cells: tuple[Cell, ...] = Field(min_length=1, description="The cell of each result, in the same order.")
+    metrics: tuple[str, ...] = Field(("precision_at_*",), description="Metrics to show. `*` matches any text.")
+    plot: Plot = Field("bars", description="Type of the plot.")
 
     def save(self, directory: Path) -> None:
         """Write the design beside a study's tables."""

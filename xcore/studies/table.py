@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy import stats
+from scipy.special import stdtrit
 
 from xcore.studies.design import Cell
 
@@ -86,7 +86,7 @@ def _over_seeds(
 def _interval(values: np.ndarray[Any, np.dtype[np.float64]], own: Interval | None) -> tuple[float | None, float | None]:
     if len(values) == 1:
         return (own[0], own[1]) if own else (None, None)
-    half = stats.t.ppf(0.5 + CONFIDENCE / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    half = stdtrit(len(values) - 1, 0.5 + CONFIDENCE / 2) * values.std(ddof=1) / math.sqrt(len(values))
     return float(values.mean() - half), float(values.mean() + half)
 
 

@@ -40,19 +40,31 @@ Result = TypeVar("Result")
 
 
 class _Words(Component):
-    """What a token is, and how its count weighs."""
+    """How text is split into tokens, and how counts are weighted."""
 
     makes: ClassVar[Literal["sparse", "vector"]] = "sparse"
 
-    lowercase: bool = Field(True, description="Ignore upper and lower case.")
-    stop_words: Literal["none", "english"] = Field("none", description="Words to leave out.")
+    lowercase: bool = Field(True, description="Convert text to lower case, so that case does not matter.")
+    stop_words: Literal["none", "english"] = Field(
+        "none", description="Words to leave out. none: keep all words; english: drop common English words."
+    )
     token_pattern: str = Field(
         DEFAULT_PATTERN,
-        description="Regular expression of a token, with at most one group; the default is the fast one.",
+        description="Regular expression that matches a token, with at most one group. Other patterns than the "
+        "default are slower.",
     )
-    min_ngram: int = Field(1, ge=1, title="Shortest n-gram", description="Fewest words in a term.")
-    max_ngram: int = Field(1, ge=1, title="Longest n-gram", description="Most words in a term.")
-    sublinear_tf: bool = Field(True, title="Sublinear counts", description="Use 1 + ln(count) instead of the count.")
+    min_ngram: int = Field(1, ge=1, title="Shortest n-gram", description="Smallest number of words per term.")
+    max_ngram: int = Field(
+        1,
+        ge=1,
+        title="Longest n-gram",
+        description="Largest number of words per term. 2 adds pairs of adjacent words; the vocabulary grows.",
+    )
+    sublinear_tf: bool = Field(
+        True,
+        title="Sublinear counts",
+        description="Use 1 + ln(count) instead of the count, so that repeated terms weigh less.",
+    )
 
     @field_validator("token_pattern")
     @classmethod
@@ -88,11 +100,19 @@ class Tfidf(_Words):
     """
 
     kind: Literal["tfidf"] = "tfidf"
-    max_features: int | None = Field(5000, ge=1, description="Keep the terms with most occurrences; none keeps all.")
+    max_features: int | None = Field(
+        5000, ge=1, description="Maximum number of terms. The most frequent ones are kept. Empty: keep all terms."
+    )
     # scikit-learn takes 1 for one document and 1.0 for all of them; a web form cannot tell these apart.
-    min_df: int = Field(1, ge=1, title="Fewest documents", description="Leave out terms of fewer training documents.")
+    min_df: int = Field(
+        1, ge=1, title="Fewest documents", description="Drop terms that occur in fewer training documents than this."
+    )
     max_df: float = Field(
-        1.0, gt=0, le=1, title="Largest share", description="Leave out terms of more than this share of the documents."
+        1.0,
+        gt=0,
+        le=1,
+        title="Largest share",
+        description="Drop terms that occur in more than this share of the training documents. 1 keeps all.",
     )
 
     def fit(self, blocks: Iterable[Iterable[str]], report: Report) -> FittedText:
@@ -111,13 +131,18 @@ class Tfidf(_Words):
 
 
 class HashedTfidf(_Words):
-    """TF-IDF over hashed terms, for vocabularies that do not fit in memory; terms that collide share a feature.
+    """TF-IDF over hashed terms, for vocabularies that do not fit in memory. Terms with the same hash share a feature.
 
     Features are those of scikit-learn's ``HashingVectorizer(alternate_sign=False)``.
     """
 
     kind: Literal["hashing"] = "hashing"
-    n_features: int = Field(2**18, ge=2, le=2**30, description="Number of features, a power of two.")
+    n_features: int = Field(
+        2**18,
+        ge=2,
+        le=2**30,
+        description="Number of features, a power of two. With fewer features, more terms collide.",
+    )
 
     @field_validator("n_features")
     @classmethod

@@ -30,12 +30,14 @@ TEXTS_AT_ONCE = 256
 
 
 class WordLlama(Component):
-    """Vectors of 256 dimensions from the package `wordllama`; nothing is learned from the training rows."""
+    """Text vectors of 256 dimensions from the package `wordllama`. Nothing is learned from the training rows."""
 
     makes: ClassVar[Literal["sparse", "vector"]] = "vector"
 
     kind: Literal["wordllama"] = "wordllama"
-    max_tokens: int = Field(512, ge=1, description="Tokens of a text that count, from its start.")
+    max_tokens: int = Field(
+        512, ge=1, description="Maximum number of tokens per text. The rest of a longer text is ignored."
+    )
 
     def fit(self, blocks: Iterable[Iterable[str]], report: Report) -> FittedEncoder:
         """The encoder; the documents are not looked at."""

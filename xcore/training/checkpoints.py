@@ -1,4 +1,4 @@
-"""Checkpoints: what a killed fit has done, kept so that the next one goes on from there to the same bits.
+"""Checkpoints: the finished work of a killed fit, kept so that the next fit continues from there to the same bits.
 
 A checkpoint carries a digest of its own content. One that is damaged, cut short or of another training is not used:
 the log says so, and the work is done again.
@@ -75,7 +75,7 @@ class Checkpoints:
         except (ArtifactDamaged, OSError, ValueError, KeyError, TypeError):
             digest, arrays = b"", {}
         if digest != self._digest(arrays):
-            log.warning("%s is damaged or of another training: it is not used, and the work is done again", path)
+            log.warning("%s is damaged or belongs to another training: it is ignored, and the work is repeated", path)
             return None
         return arrays
 
@@ -93,7 +93,9 @@ class Checkpoints:
             with replacing(self.directory / f"{name}.safetensors") as draft:
                 write_arrays(draft, {**arrays, DIGEST: np.frombuffer(self._digest(arrays), np.uint8)})
         except FileNotFoundError:
-            log.warning("%s was removed while a checkpoint was written: training goes on without it", self.directory)
+            log.warning(
+                "%s was removed while a checkpoint was written: training continues without a checkpoint", self.directory
+            )
         self._last = time.monotonic()
         self._wait = (self._last - start) / CHECKPOINT_SHARE
 

@@ -50,7 +50,7 @@ class FitContext:
 
     @contextmanager
     def limited_threads(self) -> Iterator[None]:
-        """Hold the number of threads for the length of a block."""
+        """Limit the number of threads inside a ``with`` block."""
         before = numba.get_num_threads()
         numba.set_num_threads(min(self.threads or before, numba.config.NUMBA_NUM_THREADS))
         try:

@@ -243,10 +243,7 @@ def checked_targets(Y: Any) -> CSR:
     matrix = canonical_csr(Y if sp.issparse(Y) else sp.csr_array(np.atleast_2d(np.asarray(Y))))
     if len(matrix.data) and not np.isfinite(matrix.data).all():
         raise ConfigError("targets must be in (0, 1], got NaN or infinite values")
-    if len(matrix.data) and not matrix.data.all():
-        kept = sp.csr_array(matrix)
-        kept.eliminate_zeros()
-        matrix = csr(kept.data, kept.indices, kept.indptr, matrix.shape[1])
+    matrix = without_zeros(matrix)
     if len(matrix.data) and not (float(matrix.data.min()) > 0 and float(matrix.data.max()) <= 1):
         raise ConfigError(f"targets must be in (0, 1], got {matrix.data.min()} to {matrix.data.max()}")
     return matrix
@@ -263,6 +260,15 @@ def canonical_csr(matrix: Any) -> CSR:
         rows = sp.csr_array((rows.data.copy(), rows.indices.astype(np.int64), rows.indptr), shape=rows.shape)
         rows.sum_duplicates()
     return csr(rows.data, rows.indices, rows.indptr, rows.shape[1])
+
+
+def without_zeros(matrix: CSR) -> CSR:
+    """The matrix without stored zeros; not copied if there are none. (scipy's own refuses indices of two types.)"""
+    if matrix.data.all():
+        return matrix
+    kept = matrix.data != 0
+    indptr = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
+    return csr(matrix.data[kept], matrix.indices[kept], indptr, matrix.shape[1])
 
 
 def _n_rows(X: Matrix) -> int:

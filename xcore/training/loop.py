@@ -1,6 +1,6 @@
 """The one training loop for torch models: batches by counter, step, checkpoint, learning curve, early stop, averaging.
 
-A family gives it a `Problem`: a module, tables of which a batch touches few rows, a loss and a measure of dev rows.
+A model family supplies a `Problem`: a module, sparsely updated tables, a loss and a metric on dev rows.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class State:
         with torch.no_grad():
             over_blocks(update, range(len(moments)))
             for name, (rows, gradient) in found.rows.items():
-                self.tables[name].step_rows(rows, gradient, rate, decay, self.step)
+                self.tables[name].step_rows(torch.from_numpy(rows), gradient, rate, decay, self.step)
 
     def values(self) -> dict[str, torch.Tensor]:
         """The weights, by name."""

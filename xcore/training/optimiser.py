@@ -31,6 +31,7 @@ class Moments:
 
         Cost O(m d), whatever the size of the table.
         """
+        rows = rows.to(self.value.device)
         value, mean, square = self.value[rows], self.mean[rows], self.square[rows]
         _adamw(value, mean, square, gradient, rate, decay, number)
         self.value[rows], self.mean[rows], self.square[rows] = value, mean, square

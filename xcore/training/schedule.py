@@ -9,7 +9,7 @@ import numpy as np
 from xcore.numeric.matrices import Int64
 
 WARM_UP = 0.05  # share of the steps in which the learning rate rises to its full value
-FEWEST_STEPS = 20  # of an epoch; small data take smaller batches
+FEWEST_STEPS = 10  # of an epoch; small data take smaller batches
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Schedule:
     Attributes
     ----------
     n_examples, epochs, batch_size : int
-        Batches shrink where an epoch would have fewer than 20 steps.
+        Batches shrink where an epoch would have fewer than 10 steps.
     learning_rate, weight_decay : float
         Of AdamW. The rate rises linearly over the first twentieth of the steps and then falls linearly to 0.
     patience : int

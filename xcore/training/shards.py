@@ -1,4 +1,4 @@
-"""Gradients of a batch whose bits do not depend on the number of threads.
+"""Gradients of a batch, with the same bits for any number of threads.
 
 How torch splits a product among threads changes its last bits. So torch runs on one thread here, and a batch is cut
 into a fixed number of shards; threads take shards, and their gradients are added in the order of the shards.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -37,9 +37,9 @@ class Lookup:
 Loss = Callable[[Int64, Lookup, torch.Generator], torch.Tensor]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Gradients:
-    """Gradients of one batch.
+    """Gradients of a batch, or of one shard of it.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Gradients:
 
     loss: float
     whole: list[torch.Tensor]
-    rows: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    rows: dict[str, tuple[Int64, torch.Tensor]]
 
 
 def batch_gradients(
@@ -64,28 +64,25 @@ def batch_gradients(
     key: tuple[int, ...],
 ) -> Gradients:
     """The gradient of the mean loss of a batch; `key` (seed and step) decides what the shards draw."""
-
     device = parameters[0].device
 
-    def work(shard: tuple[int, Int64]) -> tuple[float, list[torch.Tensor], Lookup, list[torch.Tensor]]:
+    def gradients(shard: tuple[int, Int64]) -> Gradients:
         torch.set_num_threads(1)  # a thread of the pool keeps its own number
         number, own = shard
         generator = torch.Generator(device).manual_seed(int(np.random.default_rng([*key, number]).integers(2**63)))
         lookup = Lookup(tables)
         value = loss(own, lookup, generator)
-        leaves = [*parameters, *lookup.leaves.values()]
-        found = torch.autograd.grad(value, leaves)
-        return float(value.detach()), list(found[: len(parameters)]), lookup, list(found[len(parameters) :])
+        found = torch.autograd.grad(value, [*parameters, *lookup.leaves.values()])
+        of_tables = zip(lookup.rows.items(), found[len(parameters) :], strict=True)
+        rows = {name: (touched, gradient) for (name, touched), gradient in of_tables}
+        return Gradients(float(value.detach()), list(found[: len(parameters)]), rows)
 
     shards = [(number, own) for number, own in enumerate(np.array_split(examples, SHARDS)) if len(own)]
-    done = over_blocks(work, shards)
+    parts = over_blocks(gradients, shards)
     scale = 1.0 / len(examples)
-    whole = [_added([part[1][place] for part in done]).mul_(scale) for place in range(len(parameters))]
-    rows = {}
-    for name in done[0][2].leaves:
-        pieces = [(part[2].rows[name], part[3][list(part[2].leaves).index(name)]) for part in done]
-        rows[name] = _added_rows(pieces, scale)
-    return Gradients(sum(part[0] for part in done), whole, rows)
+    whole = [_added([part.whole[place] for part in parts]).mul_(scale) for place in range(len(parameters))]
+    rows = {name: _added_rows([part.rows[name] for part in parts], scale) for name in parts[0].rows}
+    return Gradients(sum(part.loss for part in parts), whole, rows)
 
 
 def _added(parts: list[torch.Tensor]) -> torch.Tensor:
@@ -95,18 +92,18 @@ def _added(parts: list[torch.Tensor]) -> torch.Tensor:
     return total
 
 
-def _added_rows(pieces: list[tuple[Int64, torch.Tensor]], scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+def _added_rows(pieces: list[tuple[Int64, torch.Tensor]], scale: float) -> tuple[Int64, torch.Tensor]:
     """Gradients of rows added up over shards, shard by shard."""
     touched = np.unique(np.concatenate([rows for rows, _ in pieces]))
     total = pieces[0][1].new_zeros((len(touched), pieces[0][1].shape[1]))
     for rows, gradient in pieces:
         total[torch.from_numpy(np.searchsorted(touched, rows)).to(total.device)] += gradient
-    return torch.from_numpy(touched).to(total.device), total.mul_(scale)
+    return touched, total.mul_(scale)
 
 
 @contextmanager
 def single_threaded_torch() -> Iterator[None]:
-    """Keep torch to one thread per call for the length of a block."""
+    """Limit torch to one thread per call inside a ``with`` block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -76,7 +76,7 @@ class DeclaredStage:
     ----------
     options : Stage
     rows : str or None
-        Role of an earlier stage whose rows it sees; None: the rows that the model takes.
+        Role of the earlier stage that makes its input rows. None: the rows that the model takes.
     uses : tuple of str
         Roles of earlier stages that it finds in its data.
     """
@@ -90,7 +90,7 @@ class Staged(Protocol):
     """What declares stages: a model."""
 
     def stages(self, form: RowForm) -> Mapping[str, DeclaredStage]:
-        """Role > stage, each after the stages whose rows it sees; `form` is that of the rows."""
+        """Role > stage, each after the stages that it depends on; `form` is the form of the rows."""
         ...
 
 

@@ -39,7 +39,7 @@ class View:
     logs_files : bool
         Whether the artifact's files are copied to the tracked run.
     stands_for_many : bool
-        Whether the artifact sums up many runs, each of which is tracked below its own.
+        Whether the artifact summarises many runs. Each of them is tracked as a child of its run.
     has_page : bool
         Whether a page can be written about the artifact and all that it was made of (see `write_page`).
     """

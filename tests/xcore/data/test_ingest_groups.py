@@ -196,7 +196,7 @@ def test_a_groups_file_names_members_and_labels_and_groups_may_overlap(tmp_path:
     assert groups_of(dataset) == [("g1", [1, 2], {"m": 1, "n": 2}), ("g2", [0, 1], {"m": 1})]
     assert merge_stored(dataset) == "list"
     assert counts["notes"] == [
-        "Labels of groups were read as lists: a label stands once for each member that carries it."
+        "Labels of groups were read as lists: a label is repeated once for each member that has it."
     ]
     as_sets = {"path": groups, "delimiter": " ", "merge": "set"}
     dataset, sets = ingested(reader=READER, train=[train], test=[test], groups=as_sets)
@@ -255,7 +255,7 @@ def test_options_about_groups_that_contradict_each_other_are_refused(tmp_path: P
     with_members = lines(tmp_path / "g.jsonl", [{"id": "p2", "members": ["a"], "labels": ["k"]}])
     with pytest.raises(ConfigError, match="leave one of them out"):
         ingested(reader=GROUPED, train=[train], groups=with_members)
-    with pytest.raises(ConfigError, match="nothing says which rows a group has"):
+    with pytest.raises(ConfigError, match="the members of the groups are unknown"):
         ingested(reader=READER, train=[train], groups=lines(tmp_path / "h.jsonl", [{"id": "p2", "labels": ["k"]}]))
     with pytest.raises(ValueError, match="holdout needs rows with labels of their own"):
         Source.model_validate({"reader": GROUPED, "train": [train], "holdout": {"test": 0.5}, "row_labels": "group"})

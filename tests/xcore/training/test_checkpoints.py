@@ -81,7 +81,7 @@ def test_a_folder_that_is_cleared_meanwhile_does_not_stop_a_training(
 
     monkeypatch.setattr(checkpoints, "write_arrays", gone)
     Checkpoints(tmp_path, "a training").write(ARRAYS)
-    assert "training goes on without it" in caplog.text
+    assert "training continues without a checkpoint" in caplog.text
 
 
 def test_names_tell_options_seeds_and_data_apart() -> None:

@@ -182,7 +182,7 @@ def test_a_step_is_that_of_torchs_adamw() -> None:
 
 
 def test_small_data_take_smaller_batches_and_the_rate_rises_and_falls() -> None:
-    assert schedule(n_examples=40).batch == 2
+    assert schedule(n_examples=40).batch == 4
     assert schedule(n_examples=3).batch == 1
     course = schedule(n_examples=10_000, epochs=1)
     rates = [course.rate(step) for step in range(course.total)]

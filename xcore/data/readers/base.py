@@ -1,4 +1,4 @@
-"""What every reader gives: blocks of rows in one form, with the bad rows set aside and not yet judged."""
+"""The interface of all readers: blocks of rows in one form, with a list of the bad rows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LABEL_NAMES = pa.list_(pa.string())
 class FilePair(Component):
     """One part of a dataset that keeps its features and its labels in two files with the same rows."""
 
-    features: Path = Field(description="File of the features: a matrix, or images.")
-    labels: Path = Field(description="File of the labels, for the same rows in the same order.")
+    features: Path = Field(description="File with the features: a matrix, or images.")
+    labels: Path = Field(description="File with the labels of the same rows, in the same order.")
 
 
 Part: TypeAlias = Path | FilePair
@@ -93,7 +93,7 @@ class Reader(Component):
     """Options of one file format; subclasses set a ``kind`` literal, `form` and `blocks`."""
 
     pairs: ClassVar[bool] = False  # a part is a FilePair
-    integer_labels: ClassVar[bool] = False  # labels are numbers, whose order is their own
+    integer_labels: ClassVar[bool] = False  # labels are numbers and keep their numeric order
     row_labels_are_own: ClassVar[bool] = False  # labels beside a group are the row's own, not the group's
 
     @property

@@ -52,7 +52,7 @@ def group_of(cell: Any) -> str | None:
 
 
 def labels_of(cell: Any, delimiter: str | None) -> list[str]:
-    """A label cell: a list of ids, or one text of ids between which `delimiter` stands."""
+    """A label cell: a list of ids, or one string of ids separated by `delimiter`."""
     if isinstance(cell, str):
         if delimiter is None:
             raise BadCell("labels are one text", shown(cell), "a list of labels", NEEDS_DELIMITER)
@@ -66,7 +66,7 @@ def labels_of(cell: Any, delimiter: str | None) -> list[str]:
 
 
 def vector_of(cell: Any, delimiter: str | None) -> list[float]:
-    """A vector cell: a list of numbers, or one text of numbers between which `delimiter` (or blanks) stand."""
+    """A vector cell: a list of numbers, or one string of numbers separated by `delimiter` or white space."""
     pieces = cell.split(delimiter) if isinstance(cell, str) else cell
     if not isinstance(pieces, list):
         raise BadCell("wrong type", shown(cell), "a list of numbers")

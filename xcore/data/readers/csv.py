@@ -17,12 +17,16 @@ LONGEST_CELL = 2**31 - 1
 
 
 class CsvReader(TableReader):
-    """CSV with a header line; labels are one text, so they need a delimiter of their own."""
+    """CSV with a header line. The labels of a row are one cell, so they need a delimiter of their own."""
 
     kind: Literal["csv"] = "csv"
-    label_delimiter: str | None = Field(min_length=1, description="What stands between two labels of a cell, e.g. ';'.")
-    delimiter: str = Field(",", min_length=1, max_length=1, description="Between cells; a tab for TSV.")
-    vector_delimiter: str | None = Field(None, min_length=1, description="Between numbers of a vector; none: blanks.")
+    label_delimiter: str | None = Field(min_length=1, description="Text between two labels in a cell, such as ';'.")
+    delimiter: str = Field(
+        ",", min_length=1, max_length=1, description="Character between two cells. Use a tab for TSV."
+    )
+    vector_delimiter: str | None = Field(
+        None, min_length=1, description="Text between two numbers of a vector. Empty: white space."
+    )
 
     def raw_rows(
         self, path: Path, columns: Mapping[str, str], block_bytes: int, optional: Collection[str] = ()

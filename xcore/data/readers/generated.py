@@ -1,4 +1,4 @@
-"""Made-up data whose right answer is known: bags of words planted by labels that only groups of rows show."""
+"""Synthetic data with known true labels: each label generates words, and only groups of rows show their labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STREAMS = {"train": 1, "test": 2}
 
 
 class GeneratedReader(Reader):
-    """Planted bags of words with Zipf label frequencies; no files are read, and the seed fixes every bit.
+    """Synthetic bags of words with Zipf label frequencies. No files are read. The same seed gives the same data.
 
     Each label has 24 words of its own (which other labels may share). A row draws its labels by frequency, then each
     of its words from one of its labels, or with probability `noise` from the Zipf background. Values are
@@ -32,17 +32,32 @@ class GeneratedReader(Reader):
     row_labels_are_own: ClassVar[bool] = True
     integer_labels: ClassVar[bool] = True
     kind: Literal["generated"] = "generated"
-    n_train: int = Field(8000, ge=1, le=INT32_MAX, title="Train rows", description="Rows to train on.")
+    n_train: int = Field(8000, ge=1, le=INT32_MAX, title="Train rows", description="Number of train rows.")
     n_test: int = Field(
-        2000, ge=1, le=INT32_MAX, title="Test rows", description="Rows to test on, with labels of their own."
+        2000, ge=1, le=INT32_MAX, title="Test rows", description="Number of test rows. Each has labels of its own."
     )
-    n_labels: int = Field(200, ge=2, le=10_000_000, description="Labels.")
-    n_features: int = Field(3000, ge=32, le=10_000_000, description="Words in the vocabulary.")
-    labels_per_row: float = Field(2.0, ge=1, le=100, description="Mean number of labels drawn for a row.")
-    words_per_row: float = Field(36.0, ge=1, le=10_000, description="Mean number of words in a row.")
-    noise: float = Field(0.8, ge=0, le=1, description="Share of words that come from the background.")
-    group_size: int = Field(4, ge=1, le=10_000, description="Train rows in a group; 1: an ordinary labelled dataset.")
-    seed: int = Field(0, ge=0, description="Seed of the data; the run's own seed does not change it.")
+    n_labels: int = Field(
+        200, ge=2, le=10_000_000, description="Number of labels. With more labels, each has fewer train rows."
+    )
+    n_features: int = Field(3000, ge=32, le=10_000_000, description="Number of words in the vocabulary.")
+    labels_per_row: float = Field(2.0, ge=1, le=100, description="Mean number of labels drawn per row.")
+    words_per_row: float = Field(
+        36.0, ge=1, le=10_000, description="Mean number of words per row. More words make the labels easier to predict."
+    )
+    noise: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="Share of the words that say nothing about the labels. A higher share makes the labels "
+        "harder to predict.",
+    )
+    group_size: int = Field(
+        4,
+        ge=1,
+        le=10_000,
+        description="Number of train rows per group. 1 makes an ordinary dataset, where each row has its own labels.",
+    )
+    seed: int = Field(0, ge=0, description="Seed of the data. The seed of the run does not change the data.")
 
     @property
     def form(self) -> Form:
@@ -104,7 +119,7 @@ class _World:
         return Block(block.file, block.rows.append_column("group", names))
 
     def _labels(self, rng: np.random.Generator, n: int) -> tuple[Int64, Int32]:
-        """At least one label a row; a label drawn twice counts once."""
+        """At least one label per row. A label that is drawn twice counts once."""
         drawn = 1 + rng.poisson(self.options.labels_per_row - 1, n)
         rows = np.repeat(np.arange(n), drawn)
         labels = np.searchsorted(self.label_cdf, rng.random(len(rows)), side="right")

@@ -27,10 +27,12 @@ SWAPPED = "Check that features names the images and labels the classes."
 
 
 class IdxReader(PairReader):
-    """idx files as MNIST has them: images (rows, height, width, and channels if any) and one class number per image."""
+    """idx files, the format of MNIST: images (rows, height, width, optional channels), one class number per image."""
 
     kind: Literal["idx"] = "idx"
-    n_labels: int | None = Field(None, ge=1, le=INT32_MAX, description="Number of classes; none: as many as occur.")
+    n_labels: int | None = Field(
+        None, ge=1, le=INT32_MAX, description="Number of classes. Empty: taken from the files."
+    )
 
     @property
     def form(self) -> Form:
@@ -154,7 +156,7 @@ def opened(path: Path) -> Iterator[IdxStream]:
 
 
 def _bytes(file: str, stream: Any, size: int) -> bytes:
-    """Up to so many bytes. Two files are open at a time: only here is it known which of them is damaged."""
+    """Read at most this many bytes. Two files are open at a time: only here is it known which of them is damaged."""
     try:
         content: bytes = stream.read(size)
     except OSError as error:

@@ -21,10 +21,12 @@ class LibsvmReader(Reader):
     integer_labels: ClassVar[bool] = True
     kind: Literal["libsvm"] = "libsvm"
     first_index: Literal[0, 1, "auto"] = Field(
-        "auto", description="Id of the first feature; auto: 1, unless a feature 0 occurs in any file."
+        "auto", description="Id of the first feature. auto: 1, or 0 if feature 0 occurs in any file."
     )
-    n_features: int | None = Field(None, ge=1, le=INT32_MAX, description="Number of features; none: as many as occur.")
-    n_labels: int | None = Field(None, ge=1, le=INT32_MAX, description="Number of labels; none: as many as occur.")
+    n_features: int | None = Field(
+        None, ge=1, le=INT32_MAX, description="Number of features. Empty: taken from the files."
+    )
+    n_labels: int | None = Field(None, ge=1, le=INT32_MAX, description="Number of labels. Empty: taken from the files.")
 
     @model_validator(mode="after")
     def _range_needs_first_index(self) -> Self:

@@ -50,5 +50,5 @@ def pair_of(part: Part) -> FilePair:
 
 
 def merged(features: Block, labels: pa.Array, bad: dict[int, InputError], labels_file: str) -> Block:
-    """The block with the labels of its rows, some of which are bad; a row is bad if its features or its labels are."""
+    """The block with the labels of its rows. A row is bad if its features or its labels are bad."""
     return Block(features.file, features.rows.append_column("labels", labels), bad | features.bad, labels_file)

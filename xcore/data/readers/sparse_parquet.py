@@ -24,12 +24,14 @@ Marks = npt.NDArray[np.bool_]
 
 
 class SparseParquetReader(Reader):
-    """Parquet with a column of feature ids (from 0) and a column of as many values; labels are not read."""
+    """Parquet with a column of feature ids (from 0) and a column of their values. Labels are not read."""
 
     kind: Literal["sparse-parquet"] = "sparse-parquet"
-    indices: str = Field("indices", description="Column of the feature ids.")
-    values: str = Field("values", description="Column of their values.")
-    id: str | None = Field(None, title="Row id", description="Column of the row's id; none: rows are numbered from 0.")
+    indices: str = Field("indices", description="Column with the feature ids of each row.")
+    values: str = Field("values", description="Column with the values of these features.")
+    id: str | None = Field(
+        None, title="Row id", description="Column with the row ids. Empty: rows are numbered from 0."
+    )
 
     @property
     def form(self) -> Form:
@@ -63,7 +65,7 @@ class SparseParquetReader(Reader):
         return Block(file, pa.record_batch(columns), judge.bad)
 
     def _entries(self, batch: pa.RecordBatch, judge: _Judge) -> tuple[Int64, Any, Any]:
-        """Offsets, ids and values (float64); a row whose two lists do not match is bad and empty."""
+        """Offsets, ids and values (float64); a row is bad and empty if its two lists differ in length."""
         pair = [judge.read(as_vectors, batch, name) for name in (self.indices, self.values)]
         sizes = [pc.fill_null(pc.list_value_length(lists), -1).to_numpy() for lists in pair]
         for name, size in zip((self.indices, self.values), sizes, strict=True):

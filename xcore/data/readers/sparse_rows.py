@@ -63,7 +63,7 @@ def repeats(offsets: Int64, ids: npt.NDArray[Any]) -> Int64:
 
 
 def without_zeros(offsets: Int64, ids: Int32, values: Float32) -> tuple[Int64, Int32]:
-    """Offsets and ids of the entries whose value is not zero."""
+    """Offsets and ids of the non-zero entries."""
     kept = values != 0
     if kept.all():
         return offsets, ids

@@ -265,7 +265,7 @@ def _arrays(rows: int, colons: int, commas: int) -> Arrays:
 
 
 def _settle_doubts(text: bytes, doubts: Int64, values: Float32, faults: npt.NDArray[np.int8], spots: Int64) -> None:
-    """Read with Python's float the values of which the compiled parser is not certain."""
+    """Parse again, with Python's float, the values that the compiled parser is not sure about."""
     for position, row, start in doubts.tolist():
         token = token_at(text, start)
         try:

@@ -37,19 +37,25 @@ class RawRows:
 
 
 class TableReader(Reader):
-    """Named columns: a text or a vector, a label list, and if there are any a row id and a group."""
+    """Tables with named columns: a text or a vector, the labels, and optionally a row id and a group."""
 
-    text: str | None = Field(None, description="Column of the text; either this or a vector column.")
-    vector: str | None = Field(None, description="Column of the vector, as long in every row.")
-    labels: str = Field("labels", description="Column of the labels.")
-    id: str | None = Field(None, title="Row id", description="Column of the row's id; none: rows are numbered from 0.")
+    text: str | None = Field(None, description="Column with the text. Give either this or a vector column.")
+    vector: str | None = Field(
+        None, description="Column with the feature vector. All rows must have vectors of the same length."
+    )
+    labels: str = Field("labels", description="Column with the labels.")
+    id: str | None = Field(
+        None, title="Row id", description="Column with the row ids. Empty: rows are numbered from 0."
+    )
     group: str | None = Field(
         None,
-        description="Column of the group that a row belongs to. Train rows then learn from the labels of their groups; "
-        "dev and test files may have the column or not.",
+        description="Column with the group of each row. If it is set, train rows learn from the labels of "
+        "their groups. Dev and test files do not need the column.",
     )
     label_delimiter: str | None = Field(
-        None, min_length=1, description="What stands between two labels where they are one text; none: they are lists."
+        None,
+        min_length=1,
+        description="Text between two labels, if the labels of a row are one string. Empty: the labels are lists.",
     )
 
     @model_validator(mode="after")
@@ -69,7 +75,7 @@ class TableReader(Reader):
     def raw_rows(
         self, path: Path, columns: Mapping[str, str], block_bytes: int, optional: Collection[str] = ()
     ) -> Iterator[RawRows]:
-        """The columns (role -> name) of a file, block by block; a file may lack those whose role is in `optional`."""
+        """The columns (role -> name) of a file, block by block; columns with a role in `optional` may be missing."""
         raise TypeError(f"{type(self).__name__} has no raw_rows")
 
     def columns(self) -> dict[str, str]:
@@ -221,7 +227,7 @@ class CellColumns:
         self._lines.append(line)
 
     def add_bad(self, line: int, error: InputError) -> None:
-        """One row of which no cell can be read."""
+        """A row without any readable cell."""
         self._bad[len(self)] = error
         self._lines.append(line)
         for cells in self._cells.values():

@@ -46,7 +46,7 @@ def _matrix_blocks(path: Path, block_bytes: int) -> Iterator[Block]:
 
 
 def _label_blocks(path: Path, block_bytes: int) -> Iterator[Block]:
-    """The rows of a label matrix: the columns whose value is not zero."""
+    """The rows of a label matrix: the columns of the non-zero values."""
     n_rows, n_labels = read_header(path, "rows labels")
     grammar = Grammar(labels=False, last_feature=n_labels - 1, noun="label", repeats=True)
     for lines in counted_lines(path, n_rows, grammar, block_bytes):

@@ -42,7 +42,7 @@ class Scorer:
         return scores
 
     def corrected(self, x: Float32, z: Float32) -> Float32:
-        """``xi + log p_n`` of all classes for rows x (n, d), whose features for the noise are z (n, k)."""
+        """``xi + log p_n`` of all classes for rows x (n, d); z (n, k) are their features for the noise."""
         scores = self.raw(x)
         if self.noise is not None:
             scores += self.noise.log_prob_all(z)
@@ -116,7 +116,7 @@ def _add_scores(x: Float32, weights: Float32, biases: Float32, labels: Int32, sc
 
 
 def evaluate(scorer: Scorer, X: Float32, Z: Float32, pairs: Pairs) -> dict[str, float]:
-    """Accuracy and log-likelihood a row, and the accuracy without correction, of held-out pairs.
+    """Accuracy and log-likelihood per row of held-out pairs, and the accuracy without correction.
 
     A row counts as right if one of its classes scores strictly above all others, so ties and NaN count as wrong. Its
     log-likelihood is that of its classes, averaged by their weights, under the softmax of the corrected scores.

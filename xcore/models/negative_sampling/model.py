@@ -36,10 +36,11 @@ WITH_TREE = {"adversarial", "nce"}
 
 
 class NegativeSampling(Positives, Model):
-    """Linear classifiers of dense features, trained to tell true labels from sampled ones.
+    """Linear classifiers on dense features, trained to distinguish true labels from sampled negatives.
 
-    ``adversarial`` draws the false labels from a tree that mimics the data (Bamler and Mandt, 2020): they are hard to
-    tell from true ones, and what the tree knows is added back to the scores. The other methods are its baselines.
+    ``adversarial`` draws the negatives from a tree that mimics the data (Bamler and Mandt, 2020), so they are hard to
+    distinguish from true labels. The log-probabilities of the tree are added to the scores. The other methods are
+    baselines.
 
     Notes
     -----
@@ -50,12 +51,12 @@ class NegativeSampling(Positives, Model):
     - Labels without a training row are not trained, and never offered.
     - With ``labels: all`` every label of a row is a positive of its own (ours; the paper keeps the smallest id), so
       that scores estimate how a row's label is distributed. A positive's weight multiplies its part of the loss.
-    - The released code begins with biases that take back the tree's mean scores (``first_biases: inverse``), and then
-      has to learn the tree's ranking anew; to begin with 0 is to begin with the tree's ranking. The default was chosen
-      on training rows held out from 20,000 training rows of EURLEX57K, one label a row, 256 dimensions, rate 0.03:
+    - The initial biases of the released code cancel the tree's mean scores (``first_biases: inverse``), so training has
+      to learn the tree's ranking again. Biases of 0 start with the tree's ranking. The default was chosen on rows
+      held out from 20,000 training rows of EURLEX57K, one label per row, 256 dimensions, learning rate 0.03:
       accuracy 53.7 % against 27.5 % after 20 epochs, 48.6 % against 16.4 % after one.
-    - nce begins with biases at the log-frequencies of the labels, since its scores are to be log-probabilities; the
-      released code begins at random, from where it reached 0.3 % on those rows in 20 epochs, and 46 % from here in two.
+    - The biases of nce start at the log-frequencies of the labels, because its scores are log-probabilities. The
+      released code starts at random: it reached 0.3 % on those rows in 20 epochs. This start reached 46 % in two.
     - uniform and frequency regularise the raw scores, as the paper's code does; one-vs-each, augment-and-reduce and
       softmax have a Gaussian prior on the weights instead.
     """
@@ -63,28 +64,59 @@ class NegativeSampling(Positives, Model):
     takes: ClassVar[tuple[RowForm, ...]] = ("sparse", "vector")
 
     kind: Literal["negative-sampling"] = "negative-sampling"
-    method: Method = Field("adversarial", description="Where false labels come from, and what loss is made of them.")
-    embedding: AnyEmbedding = Field(
-        Pca(), description="How sparse rows become vectors; rows that are vectors already stay as they are."
+    method: Method = Field(
+        "adversarial",
+        description="How negative labels are drawn, and which loss is used. softmax uses all labels instead of "
+        "a sample.",
     )
-    epochs: int = Field(20, ge=1, description="Passes over the positives.")
-    batch_size: int = Field(1000, ge=1, description="Positives of a step; fewer if an epoch has less than 20 steps.")
-    n_negatives: int = Field(10, ge=1, title="Negatives", description="Labels drawn for each positive.")
-    learning_rate: float = Field(0.03, gt=0, description="Adagrad's rate.")
-    regulariser: float = Field(1e-3, ge=0, description="Weight of the squared corrected scores (Eq. 6).")
+    embedding: AnyEmbedding = Field(
+        Pca(), description="How sparse rows become vectors. Rows that are vectors already are used as they are."
+    )
+    epochs: int = Field(20, ge=1, description="Number of passes over the positives. Training time grows in proportion.")
+    batch_size: int = Field(
+        1000,
+        ge=1,
+        description="Number of positives per step. It is reduced if an epoch would have fewer than 20 steps.",
+    )
+    n_negatives: int = Field(
+        10,
+        ge=1,
+        title="Negatives",
+        description="Number of negative labels drawn per positive. Training time grows with it.",
+    )
+    learning_rate: float = Field(0.03, gt=0, description="Learning rate of Adagrad.")
+    regulariser: float = Field(
+        1e-3,
+        ge=0,
+        description="Weight of the penalty on the squared corrected scores (Eq. 6). A larger weight keeps the "
+        "scores smaller.",
+    )
     prior_variance: float = Field(
-        10.0, gt=0, description="Of the weights, in one-vs-each, augment-and-reduce and softmax."
+        10.0,
+        gt=0,
+        description="Variance of the Gaussian prior on the weights. A smaller variance regularises more. Only "
+        "for one-vs-each, augment-and-reduce and softmax.",
     )
     first_biases: FirstBiases = Field(
         "zero",
-        description="adversarial begins with the tree's own ranking (zero), or with all labels alike (inverse), "
-        "as the released code does.",
+        description="Initial biases of method adversarial. zero: training starts with the ranking of the tree. "
+        "inverse: training starts with equal mean scores for all labels, as in the released code.",
     )
-    tree: Tree = Field(Tree(), description="The tree that adversarial and nce draw from.")
-    tree_dimensions: int = Field(16, ge=1, description="Principal components that the tree sees.")
-    correct_bias: bool = Field(True, description="Add log p_n to the scores (Eq. 5); false shows what that does.")
+    tree: Tree = Field(Tree(), description="The tree from which adversarial and nce draw negative labels.")
+    tree_dimensions: int = Field(
+        16,
+        ge=1,
+        description="Number of principal components that the tree uses. More components make it more accurate "
+        "and slower.",
+    )
+    correct_bias: bool = Field(
+        True, description="Add log p_n to the scores (Eq. 5). Switch it off only to see its effect."
+    )
     shortlist: int = Field(
-        0, ge=0, description="Score only this many labels, found in the tree by beam search; 0 scores all of them."
+        0,
+        ge=0,
+        description="Score only this many labels per row, found by beam search in the tree. Fewer are faster "
+        "and may miss labels. 0: score all labels.",
     )
 
     def stages(self, form: RowForm) -> dict[str, DeclaredStage]:
@@ -307,7 +339,7 @@ class FittedNegativeSampling:
         return model
 
     def _misfit(self) -> str | None:
-        """What is wrong between the parts, each of which is sound in itself; None where nothing is."""
+        """What does not fit between the parts, which are already checked one by one; None if all fits."""
         noise, d = self.scorer.noise, self.scorer.weights.shape[1]
         if self.shortlist and not isinstance(noise, FittedTree):
             return f"shortlist is {self.shortlist}, but there is no tree to find it in"

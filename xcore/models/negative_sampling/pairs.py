@@ -78,7 +78,7 @@ class Split:
         return cls(_renamed(train, labels), _renamed(held_out, labels), labels)
 
     def of_others(self, Y: CSR, reduction: Reduction) -> Pairs:
-        """The positives of other rows, as far as their labels are trained on."""
+        """The positives of other rows. Labels that are not trained on are left out."""
         pairs = Pairs.of(Y, reduction)
         return _renamed(pairs[np.flatnonzero(np.isin(pairs.classes, self.labels))], self.labels)
 
@@ -87,12 +87,17 @@ class Positives(Component):
     """What is trained on. The same labels give the same positives to a sampler and to all models that share it."""
 
     labels: Reduction = Field(
-        "all", description="all: each label of a row is a positive; first: only the one with the smallest id."
+        "all",
+        description="Which labels of a row are positives. all: each label; first: only the label with the smallest id.",
     )
     held_out_share: float = Field(
-        0.01, ge=0, le=0.5, description="Rows not trained on, on which the learning curve is measured."
+        0.01,
+        ge=0,
+        le=0.5,
+        description="Share of the rows that is not trained on. The learning curve of the training is "
+        "measured on these rows.",
     )
-    max_held_out: int = Field(1000, ge=0, description="Most rows held out.")
+    max_held_out: int = Field(1000, ge=0, description="Maximum number of rows that are held out.")
 
     def split(self, Y: CSR) -> Split:
         """The positives of the rows of Y, but for those that are held out, which no seed changes."""

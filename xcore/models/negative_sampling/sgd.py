@@ -1,7 +1,7 @@
 """The training loop: batches by counter, one step a batch, a checkpoint now and then, a report an epoch.
 
 The order of an epoch, the labels drawn for a pair and the first weights all follow from the seed and a counter, so a
-training that was killed goes on from its last checkpoint to the same bits.
+training that was killed continues from its last checkpoint to the same bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a ranking score to a probability: one logistic curve a label, held to the common one where offers are few."""
+"""From a ranking score to a probability: one logistic curve per label, close to the common one if offers are few."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fit_curves(top: TopK, truth: CSR) -> tuple[Float32, Float32]:
     """
     row, place = np.nonzero(top.labels != NO_LABEL)
     label = top.labels[row, place]
-    x = logit(top.scores[row, place]).astype(np.float64)
+    x = _logits(top.scores[row, place])
     # An entry of the truth is found by its number in row-major order.
     n_labels = truth.shape[1]
     true_row = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
@@ -46,11 +46,19 @@ def fit_curves(top: TopK, truth: CSR) -> tuple[Float32, Float32]:
     return curves[:, 0].astype(np.float32), curves[:, 1].astype(np.float32)
 
 
-@numba.vectorize(["float32(float32)"], cache=True)
-def logit(score: float) -> float:
+@numba.njit(cache=True, nogil=True)
+def logit(score: float) -> np.float32:
     """``log(score / (1 - score))`` of a score that is kept from 0 and 1."""
     inside = min(max(score, SMALLEST_SCORE), LARGEST_SCORE)
-    return float(np.log(inside / (1 - inside)))
+    return np.float32(np.log(inside / (1 - inside)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _logits(scores: Float32) -> Float64:
+    found = np.empty(len(scores))
+    for i in range(len(scores)):
+        found[i] = logit(scores[i])
+    return found
 
 
 @numba.njit(cache=True, nogil=True)

@@ -122,7 +122,7 @@ def train_forest(
     Notes
     -----
     Cost O(passes * sum over nodes of the non-zeros of its rows * children / LANES). Memory beside the result:
-    for each thread a copy of the rows of its node (none for the root), and 128 bytes a row.
+    for each thread a copy of the rows of its node (none for the root), and 128 bytes per row.
     """
     tasks = [task for tree in range(len(orders)) for task in _tasks_of_tree(shape, tree)]
     rows, labels, (n, d) = SparseRows.of(X), SparseRows.of(positives), X.shape

@@ -30,8 +30,8 @@ class Shape:
     def of(cls, n_labels: int, arity: int, leaf_size: int, depth: int | None = None) -> Shape:
         """The shape with `depth` levels of `arity` parts, or fewer where a part would be empty.
 
-        Without a depth: the fewest levels whose leaves hold at most `leaf_size` labels, and the smallest arity that
-        does it with that many levels, so that leaves are about as large as they may be.
+        Without a depth: the fewest levels that give leaves of at most `leaf_size` labels, and then the smallest arity
+        that needs no more levels. So leaves are nearly as large as allowed.
         """
         if depth is not None:
             return cls(n_labels, arity, max(t for t in range(depth + 1) if t == 0 or arity**t <= n_labels))

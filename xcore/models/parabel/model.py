@@ -39,39 +39,82 @@ SHARPNESS = {"squared_hinge": (2.5, 4.0), "logistic": (1.0, 1.0)}
 class Parabel(Model):
     """Balanced label tree with linear classifiers (Parabel; wider and flatter trees are Bonsai and XR-Linear).
 
-    Similar labels, by their mean rows, share a branch. A row descends along the few best branches; its score for a
-    label is the product of the shares along the way, averaged over trees.
+    Labels with similar mean rows share a branch. A prediction follows the few best branches. The score of a label is
+    the product of the shares along its path, averaged over the trees.
 
     Notes
     -----
     - A label without a training row is in no tree and is never offered. A row without labels is a negative at the root.
     - The weight of a positive multiplies its part of the loss; a branch takes the largest weight of its labels.
     - ``depth=0`` is one-vs-all; ``arity=2, leaf_size=100, n_trees=3`` is the published Parabel.
-    - The default cost and pruning suit rows of length 1, which `normalise` sees to.
+    - The default cost and pruning are made for rows of length 1, as `normalise` makes them.
     - The default shape and passes were chosen on EURLEX57K's dev rows and on held-out training rows of YSO titles.
     - Cost of training: see `train_forest`. To predict a row with s features costs at most O(beam * arity * depth * s).
     """
 
     kind: Literal["parabel"] = "parabel"
-    n_trees: int = Field(1, ge=1, le=100, title="Trees", description="Trees of different random starts, averaged.")
-    arity: int = Field(64, ge=2, le=65536, description="Most branches of a node (all of them if depth is set).")
-    leaf_size: int = Field(100, ge=1, description="Most labels of a last node; levels are added until they fit.")
+    n_trees: int = Field(
+        1,
+        ge=1,
+        le=100,
+        title="Trees",
+        description="Number of trees. Their scores are averaged. More trees are usually more accurate; time and size "
+        "grow in proportion.",
+    )
+    arity: int = Field(
+        64,
+        ge=2,
+        le=65536,
+        description="Maximum number of children per node. If depth is set, each node has exactly this many.",
+    )
+    leaf_size: int = Field(
+        100, ge=1, description="Maximum number of labels per leaf. Levels are added until the leaves are small enough."
+    )
     depth: int | None = Field(
-        None, ge=0, le=40, description="Levels of branches above the labels; 0 is one-vs-all, empty follows leaf_size."
+        None,
+        ge=0,
+        le=40,
+        description="Number of levels above the labels. 0 is one-vs-all. Empty: the depth follows from leaf_size.",
     )
     loss: Literal["squared_hinge", "logistic"] = Field("squared_hinge", description="Loss of the linear classifiers.")
-    cost: float = Field(1.0, gt=0, description="Weight of the loss against the squared length of the weights (C).")
-    bias: float = Field(1.0, ge=0, description="Value of the constant feature; 0 trains without an intercept.")
-    normalise: bool = Field(True, description="Scale every row of features to length 1, in training and prediction.")
-    tolerance: float = Field(0.1, gt=0, description="A classifier stops when its dual gradients lie within this range.")
-    max_passes: int = Field(20, ge=1, description="Most passes over a node's rows.")
-    prune_below: float = Field(0.1, ge=0, description="Weights of smaller absolute value are not kept; 0 keeps all.")
-    beam: int = Field(10, ge=1, description="Nodes of each level that a prediction follows.")
+    cost: float = Field(
+        1.0,
+        gt=0,
+        description="Weight of the loss relative to the L2 penalty (C). A larger cost fits the training rows "
+        "more closely.",
+    )
+    bias: float = Field(1.0, ge=0, description="Value of the constant feature. 0: no intercept.")
+    normalise: bool = Field(True, description="Scale each row of features to length 1, in training and in prediction.")
+    tolerance: float = Field(
+        0.1,
+        gt=0,
+        description="A classifier stops when the range of its dual gradients is at most this. A larger "
+        "tolerance stops sooner.",
+    )
+    max_passes: int = Field(20, ge=1, description="Maximum number of passes over the rows of a node.")
+    prune_below: float = Field(
+        0.1,
+        ge=0,
+        description="Weights with a smaller absolute value are set to 0. A larger limit makes the model "
+        "smaller; 0 keeps all.",
+    )
+    beam: int = Field(
+        10,
+        ge=1,
+        description="Number of nodes per level that a prediction follows. A larger beam is slower and misses "
+        "fewer labels.",
+    )
     calibrate: Literal["none", "platt"] = Field(
-        "none", description="platt: scores are probabilities, fitted on held-out rows by a second, smaller training."
+        "none",
+        description="none: raw scores. platt: the scores become probabilities; this trains a second model "
+        "without the held-out rows.",
     )
     calibration_share: float = Field(
-        0.1, gt=0, le=0.5, description="Share of the rows held out to fit probabilities; the final model uses all rows."
+        0.1,
+        gt=0,
+        le=0.5,
+        description="Share of the rows that is held out to fit the probabilities. The final model is trained "
+        "on all rows.",
     )
 
     def _fit(self, data: TrainingData, context: FitContext) -> FittedParabel:
@@ -151,9 +194,17 @@ def _seed_of(rng: np.random.Generator) -> int:
     return zlib.crc32(json.dumps(rng.bit_generator.state, sort_keys=True, default=str).encode())
 
 
-@numba.njit(cache=True, nogil=True)
 def _unit_rows(rows: SparseRows) -> SparseRows:
     """Rows of length 1; those that are so already, as TF-IDF makes them, stay as they are, without a copy if all do."""
+    scales = _row_scales(rows)
+    if np.all(scales == 1):
+        return rows
+    # out here because a compiled function cannot return arrays that are read-only or not, as mapped files may be
+    return SparseRows(_scaled(rows, scales), rows.indices, rows.indptr)
+
+
+@numba.njit(cache=True, nogil=True)
+def _row_scales(rows: SparseRows) -> Float32:
     scales = np.ones(len(rows.indptr) - 1, np.float32)
     for i in range(len(scales)):
         square = 0.0
@@ -161,12 +212,15 @@ def _unit_rows(rows: SparseRows) -> SparseRows:
             square += np.float64(value) * value
         if square > 0 and abs(square - 1) > ALREADY_ONE:
             scales[i] = 1 / np.sqrt(square)
-    if np.all(scales == 1):
-        return rows
+    return scales
+
+
+@numba.njit(cache=True, nogil=True)
+def _scaled(rows: SparseRows, scales: Float32) -> Float32:
     values = rows.data.copy()
     for i in range(len(scales)):
         values[rows.indptr[i] : rows.indptr[i + 1]] *= scales[i]
-    return SparseRows(values, rows.indices, rows.indptr)
+    return values
 
 
 def _no_curve() -> Float32:

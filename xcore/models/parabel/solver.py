@@ -228,7 +228,7 @@ def _add_row(rows: SparseRows, i: int, bias: float, factor: Any, weights: Float3
 
 @numba.njit(cache=True, nogil=True)
 def _close_lanes(open_lanes: Float32, tops: Float32, bottoms: Float32, tolerance: float) -> int:
-    """Close the lanes whose range of gradients is within `tolerance`; the number of lanes still open."""
+    """Close the lanes with a range of gradients within `tolerance`; returns the number of open lanes."""
     n_open = 0
     for lane in range(LANES):
         if tops[lane] - bottoms[lane] <= tolerance:
