@@ -12,11 +12,11 @@ from flows.params import PipelineParams
 from tasks.curves import Measuring
 from xcore.data.readers.base import Split
 from xcore.errors import ConfigError
+from xcore.metrics.family import evaluated_keys, headline_metrics
 from xcore.models.negative_sampling import NegativeSampling
 from xcore.studies.design import Level, Plot
 from xcore.studies.table import chosen_metrics
 from xcore.training.context import CurvePoints
-from xcore.views.evaluation import METRICS, THIRDS
 
 CURVE_METRICS = (
     "accuracy",
@@ -110,9 +110,10 @@ class StudyParams(PipelineParams):
     @property
     def shown_metrics(self) -> tuple[str, ...]:
         """The metrics to tabulate."""
-        usual = (
-            tuple(name for name in CURVE_METRICS if name != "sampler_seconds") if self.curve else ("precision_at_*",)
-        )
+        if self.curve:
+            usual = tuple(name for name in CURVE_METRICS if name != "sampler_seconds")
+        else:
+            usual = (f"{headline_metrics()[0].name}_at_*",)
         return self.metrics or usual
 
     def grid_of(self, labels: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
@@ -152,12 +153,10 @@ class StudyParams(PipelineParams):
                 raise ConfigError(f"compare_with.{path}: got {value}, expected one of the factor's: {known}") from None
 
     def _check_metrics(self) -> None:
-        names = [f"{name}_at_{k}" for name in METRICS for k in self.evaluation.ks]
-        names += [f"{third}/{name}" for third in THIRDS for name in names]
-        known = list(CURVE_METRICS) if self.curve else names
+        known = list(CURVE_METRICS) if self.curve else evaluated_keys(self.evaluation.ks)
         for pattern in self.metrics:
             if not pattern.startswith("imputed/") and not chosen_metrics(known, [pattern]):
-                raise ConfigError(f"metrics: got {pattern}, expected some of {', '.join(known[:18])}")
+                raise ConfigError(f"metrics: got {pattern}, expected some of {', '.join(known)}")
 
     def _check_curves(self, levels: dict[str, list[Level]], cells: list[PipelineParams]) -> None:
         if self.curve is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -14,6 +14,7 @@ from xcore.components import Component
 from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Split
 from xcore.metrics import evaluate
+from xcore.metrics.family import metric_modules
 from xcore.numeric.matrices import TopK
 
 
@@ -44,6 +45,10 @@ class EvaluationOptions(Component):
         description="Number of bootstrap resamples for the confidence intervals. More resamples give steadier "
         "intervals; 0 gives none.",
     )
+
+    def used_modules(self) -> Iterable[str]:
+        """All metrics are computed, so all of them count: a new metric makes a new evaluation."""
+        return metric_modules()
 
 
 def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:

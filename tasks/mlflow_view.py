@@ -9,25 +9,34 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from xcore.metrics.family import headline_metrics
+
 VIEW_KEY = "eyrie"
 VIEW_NAME = "Quality and cost"
+FIRST_RANK, LAST_RANK = 1, 5  # the usual ranks of an evaluation
+METRIC_WIDTH = 150
+
+
+def _headline_keys() -> tuple[str, ...]:
+    """The first headline metric at both ranks, the others at the last; of those with rates by part, the tail's."""
+    first, *others = [metric for metric in headline_metrics() if metric.ranked]
+    keys = list(first.ranks((FIRST_RANK, LAST_RANK)))
+    for metric in others:
+        keys += [f"{'tail/' if metric.shows_parts else ''}{key}" for key in metric.ranks((LAST_RANK,))]
+    return tuple(f"test/{key}" for key in keys)
+
+
+QUALITY = _headline_keys()
+COST = ("seconds/imputed", "seconds/model")
 COLUMN_WIDTHS = {
     "params.`model.kind`": 120,
     "params.`imputer.kind`": 120,
-    "metrics.`test/precision_at_1`": 150,
-    "metrics.`test/precision_at_5`": 150,
-    "metrics.`test/psp_at_5`": 120,
-    "metrics.`test/tail/recall_at_5`": 160,
-    "metrics.`seconds/imputed`": 140,
-    "metrics.`seconds/model`": 130,
+    **{f"metrics.`{key}`": METRIC_WIDTH for key in (*QUALITY, *COST)},
 }
-BAR_CHARTS = {
-    "Quality": ("test/precision_at_1", "test/precision_at_5", "test/psp_at_5", "test/tail/recall_at_5"),
-    "Cost": ("seconds/imputed", "seconds/model"),
-}
+BAR_CHARTS = {"Quality": QUALITY, "Cost": COST}
 PARALLEL = "Side by side"
 PARALLEL_PARAMS = ("model.kind", "imputer.kind")
-PARALLEL_METRICS = ("test/precision_at_1", "test/precision_at_5", "test/psp_at_5", "seconds/model")
+PARALLEL_METRICS = (*(key for key in QUALITY if "/tail/" not in key), "seconds/model")
 
 
 def experiment_tags() -> dict[str, str]:
@@ -35,7 +44,7 @@ def experiment_tags() -> dict[str, str]:
     view = {"name": VIEW_NAME, "createdAt": 0, "updatedAt": 0, "state": json.dumps(_state())}
     return {
         "mlflow.experimentKind": "custom_model_development",
-        "mlflow.experiment.primaryMetric.name": "test/precision_at_1",
+        "mlflow.experiment.primaryMetric.name": QUALITY[0],
         f"mlflow.sharedViewState.{VIEW_KEY}": json.dumps(view),
     }
 

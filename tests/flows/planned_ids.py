@@ -70,14 +70,15 @@ def classes(union: Any) -> list[Any]:
 
 
 def families(root: Path) -> dict[str, list[str]]:
-    """The kinds in each family, by the module that holds it."""
+    """The kinds in each family of components, by the module that holds it."""
     found = {}
     for path in sorted((root / "xcore").rglob("family.py")):
         name = ".".join(path.relative_to(root).with_suffix("").parts)
         module = importlib.import_module(name)
         unions = [value for key, value in vars(module).items() if key.startswith("Any")]
         members = [member for union in unions for member in classes(union) if hasattr(member, "model_fields")]
-        found[name] = sorted({str(member.model_fields["kind"].default) for member in members})
+        if members:
+            found[name] = sorted({str(member.model_fields["kind"].default) for member in members})
     return found
 
 

@@ -13,10 +13,7 @@ from xcore.errors import ConfigError
 from xcore.metrics import (
     THIRDS,
     Evaluation,
-    accuracy,
     evaluate,
-    evaluate_single_label,
-    log_likelihood,
     log_probabilities,
     paired_bootstrap,
     propensities,
@@ -298,21 +295,32 @@ def test_row_values_refuse_a_metric_that_is_no_sum_over_rows() -> None:
             row_values(TOP, TRUTH, metric, train_counts=np.ones(6, np.int64), n_train=9)
 
 
+def test_row_values_of_accuracy_need_one_label_in_every_row() -> None:
+    options = {"train_counts": np.ones(6, np.int64), "n_train": 9}
+    values, under = row_values(TOP, truth_of([[0], [4]], 6), "accuracy", **options)
+    assert (values.tolist(), under.tolist()) == ([1.0, 0.0], [1.0, 1.0])
+    with pytest.raises(ConfigError, match="exactly one true label in every row"):
+        row_values(TOP, TRUTH, "accuracy", **options)
+
+
 def test_single_label_accuracy_and_log_likelihood_of_hand_worked_cases() -> None:
     scores = np.log(np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]])) + np.array([[7.0], [-900.0]])
     labels = np.array([0, 1])
     probability = log_probabilities(scores, labels)
     np.testing.assert_allclose(np.exp(probability), [0.5, 0.1])
-    assert log_likelihood(probability) == pytest.approx((log(0.5) + log(0.1)) / 2)
-    assert accuracy(ranking([[0], [2]]), labels) == 0.5
+    truth, counts = truth_of([[0], [1]], 3), np.array([6, 3, 1])
+    options = {"ks": (1,), "train_counts": counts, "log_probability": probability}
+    metrics = judge(ranking([[0], [2]]), truth, **options).metrics
+    assert metrics["log_likelihood"] == pytest.approx((log(0.5) + log(0.1)) / 2)
+    assert metrics["accuracy"] == 0.5
 
 
 def test_single_label_metrics_by_third_are_means_over_the_rows_of_that_third() -> None:
     counts = np.array([6, 3, 1])
-    top, labels = ranking([[0], [1], [0], [2]]), np.array([0, 0, 2, 2])
-    metrics, intervals = evaluate_single_label(
-        top, labels, np.log([0.5, 0.5, 0.25, 1.0]), train_counts=counts, n_bootstrap=100, rng=np.random.default_rng(0)
-    )
+    top, truth = ranking([[0], [1], [0], [2]]), truth_of([[0], [0], [2], [2]], 3)
+    known = np.log([0.5, 0.5, 0.25, 1.0])
+    result = judge(top, truth, ks=(1,), train_counts=counts, n_bootstrap=100, log_probability=known)
+    metrics, intervals = result.metrics, result.intervals
     assert metrics["accuracy"] == 0.5
     assert metrics["head/accuracy"] == 0.5
     assert metrics["tail/log_likelihood"] == pytest.approx(log(0.25) / 2)
@@ -326,6 +334,7 @@ def test_single_label_metrics_by_third_are_means_over_the_rows_of_that_third() -
         ({"ks": (1, 9)}, "ks must be 1 to 3"),
         ({"ks": ()}, "ks must be"),
         ({"train_counts": np.ones(5, np.int64)}, "5 labels but the truth has 6"),
+        ({"log_probability": np.zeros(3)}, r"one value per row \(2,\), got \(3,\)"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(options: dict[str, object], message: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from xcore.components import Component
 from xcore.data.dataset import Dataset
@@ -18,10 +20,10 @@ from xcore.data.fingerprints import fingerprints
 from xcore.data.readers.base import Split
 from xcore.errors import ConfigError
 from xcore.inference.scorer import Scorer
-from xcore.metrics import paired_bootstrap, row_values
+from xcore.metrics import measurable, paired_bootstrap, row_values
+from xcore.metrics.family import find_metric, metric_modules, paired_metrics
 from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK
 
-REPORTED = ("precision", "ndcg", "psp", "recall")
 REPORTED_RANKS = (1, 3, 5)
 NUMBERS = ("champion", "challenger", "difference", "low", "high", "share_better")
 SCHEMA = pa.schema([("metric", pa.string()), *((name, pa.float64()) for name in NUMBERS)])
@@ -36,7 +38,6 @@ class Promotion(Component):
 
     metric: str = Field(
         "precision_at_5",
-        pattern=r"^((head|torso|tail)/)?(precision|ndcg|psp|psndcg|recall)_at_[1-9][0-9]{0,2}$",
         description="Metric that decides, such as precision_at_1, ndcg_at_5 or tail/recall_at_5.",
     )
     margin: float = Field(
@@ -65,10 +66,23 @@ class Promotion(Component):
         "or promote the challenger.",
     )
 
+    @field_validator("metric")
+    @classmethod
+    def _is_known(cls, metric: str) -> str:
+        try:
+            find_metric(metric, paired_metrics())
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return metric
+
     @property
     def k(self) -> int:
-        """The rank of the metric."""
-        return int(self.metric.rpartition("_at_")[2])
+        """The rank of the metric; 1 for a metric without ranks."""
+        return find_metric(self.metric, paired_metrics()).k or 1
+
+    def used_modules(self) -> Iterable[str]:
+        """A comparison shows all metrics, so all of them count."""
+        return metric_modules()
 
 
 class Verdict(NamedTuple):
@@ -110,25 +124,31 @@ def compare(
 
     Notes
     -----
+    Where less is better, both rankings' values change their sign first.
     A margin m asks for ``sum(a - b) / sum(w) > m``, that is for ``sum(a - m w - b) > 0``, where w are the metric's
     denominators. Cost O(n n_bootstrap) per metric.
     """
-    ranks = [k for k in REPORTED_RANKS if k <= min(challenger.k, champion.k)]
-    names = dict.fromkeys([promotion.metric, *(f"{name}_at_{k}" for name in REPORTED for k in ranks)])
     rows, share = [], 0.0
-    for name in names:
-        new, weights = row_values(challenger, truth, name, train_counts=train_counts, n_train=n_train)
-        old, _ = row_values(champion, truth, name, train_counts=train_counts, n_train=n_train)
-        found = paired_bootstrap(new, old, denominators=weights, n_bootstrap=promotion.n_bootstrap, rng=rng)
-        if name == promotion.metric:
-            handicapped = new - promotion.margin * weights
-            share = paired_bootstrap(
-                handicapped, old, denominators=weights, n_bootstrap=promotion.n_bootstrap, rng=rng
-            ).share_better
+    for key in dict.fromkeys([promotion.metric, *_reported(truth, min(challenger.k, champion.k))]):
+        new, weights = row_values(challenger, truth, key, train_counts=train_counts, n_train=n_train)
+        old, _ = row_values(champion, truth, key, train_counts=train_counts, n_train=n_train)
+        # Where less is better, the two change sides: the bootstrap asks how often the first is larger.
+        sign = 1.0 if find_metric(key, paired_metrics()).metric.more_is_better else -1.0
+        better = partial(paired_bootstrap, denominators=weights, n_bootstrap=promotion.n_bootstrap, rng=rng)
+        found = better(sign * new, sign * old)
+        if key == promotion.metric:
+            share = better(sign * new - promotion.margin * weights, sign * old).share_better
         total = float(weights.sum()) or float("nan")
-        values = (old.sum() / total, new.sum() / total, found.difference, *found.interval, found.share_better)
-        rows.append({"metric": name} | dict(zip(NUMBERS, map(float, values), strict=True)))
+        interval = sorted(sign * end for end in found.interval)
+        values = (old.sum() / total, new.sum() / total, sign * found.difference, *interval, found.share_better)
+        rows.append({"metric": key} | dict(zip(NUMBERS, map(float, values), strict=True)))
     return Verdict(share >= promotion.confidence, share, pa.Table.from_pylist(rows, SCHEMA))
+
+
+def _reported(truth: CSR, largest: int) -> list[str]:
+    """The keys of all metrics that can be compared on these rows, at the usual ranks that both rankings hold."""
+    ranks = [k for k in REPORTED_RANKS if k <= largest]
+    return [key for metric in measurable(paired_metrics(), truth) for key in metric.ranks(ranks)]
 
 
 def champion_ranking(champion: Scorer, dataset: Dataset, split: Split, k: int) -> TopK:

@@ -1,4 +1,4 @@
-"""How good a ranking is: precision, nDCG, their propensity-scored forms, recall and coverage, with intervals.
+"""How good a ranking is: precision, nDCG, their propensity-scored forms, recall, coverage, accuracy, with intervals.
 
 Conventions, the same as in the Extreme Classification Repository and in napkinXC:
 
@@ -10,24 +10,25 @@ Conventions, the same as in the Extreme Classification Repository and in napkinX
 
 Head, torso and tail are thirds of the training label mass (`thirds_of_mass`). Precision, nDCG, PSP and PSnDCG of a
 third count the hits on its labels only and keep the divisor of the whole, so that the three parts *add up* to it.
-Recall of a third is the mean over rows that have a label in it, and coverage looks at its labels alone: these two are
+Recall of a third is the mean over rows that have a label in it, and coverage looks at its labels alone: these are
 rates *within* the third. A rate with nothing to count is ``nan``.
+
+Each metric is a file with a `RowMetric` or a `LabelMetric`. `xcore.metrics.family` lists them all: evaluation, pages,
+promotion and studies take names, titles, units and order from there.
 """
 
 from xcore.metrics.bootstrap import Comparison, paired_bootstrap
 from xcore.metrics.frequency import THIRDS, propensities, thirds_of_mass
-from xcore.metrics.ranking import Evaluation, evaluate, row_values
-from xcore.metrics.single_label import accuracy, evaluate_single_label, log_likelihood, log_probabilities
+from xcore.metrics.log_likelihood import log_probabilities
+from xcore.metrics.ranking import Evaluation, evaluate, measurable, row_values
 
 __all__ = [
     "THIRDS",
     "Comparison",
     "Evaluation",
-    "accuracy",
     "evaluate",
-    "evaluate_single_label",
-    "log_likelihood",
     "log_probabilities",
+    "measurable",
     "paired_bootstrap",
     "propensities",
     "row_values",

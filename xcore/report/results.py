@@ -8,28 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from xcore.metrics.base import PREFIXES, Metric
+from xcore.metrics.family import METRICS, headline_metrics, metric_of
 from xcore.metrics.frequency import THIRDS
 from xcore.report.charts import Interval, bars
 from xcore.report.html import Child, Html, element, folded, markup, note, section, table
 from xcore.report.run import Run
 from xcore.report.wording import Quantity, count, number, percent, words
 
+T = TypeVar("T")
 MOST_RANKS = 8
 CHART_RANKS = 3
-SHARES = {
-    "precision": ("Precision", "share of the k offered labels that are true"),
-    "ndcg": ("nDCG", "as precision, but places count less the further down they are"),
-    "recall": ("Recall", "share of a row's true labels that are among the k offered"),
-    "psp": ("PSP", "propensity-scored precision: a hit on a rare label counts more"),
-    "psndcg": ("PSnDCG", "propensity-scored nDCG"),
-    "coverage": ("Coverage", "share of the labels true somewhere that are also hit somewhere"),
-    "accuracy": ("Accuracy", "share of the rows where the first label is correct"),
-}
 
 
 @dataclass(frozen=True)
@@ -52,9 +46,14 @@ class Results:
 
     @cached_property
     def names(self) -> list[str]:
-        """Metrics, the usual ones first."""
+        """Metrics in the order of the family, then numbers that are none of it."""
         found = {key.rpartition("/")[2].partition("_at_")[0] for key in self.metrics}
-        return [name for name in SHARES if name in found] + sorted(found - set(SHARES))
+        return [name for name in METRICS if name in found] + sorted(found - set(METRICS))
+
+    @property
+    def members(self) -> list[Metric]:
+        """The metrics of the family."""
+        return [METRICS[name] for name in self.names if name in METRICS]
 
     def keys(self, name: str) -> list[str]:
         """The metric at each rank that is shown, or alone where it has no rank."""
@@ -77,11 +76,9 @@ class Results:
 
 def tiles(results: Results) -> Html:
     """The few numbers that people ask for first."""
-    keys = [f"precision_at_{k}" for k in _spread(results.ranks, CHART_RANKS)]
-    keys += [f"{name}_at_{k}" for name in ("recall", "psp") for k in results.ranks[-1:]]
-    shown = [key for key in keys if key in results.metrics] or [
-        key for name in results.names[:4] for key in results.keys(name)[:1]
-    ]
+    first, *others = (metric.name for metric in headline_metrics())
+    keys = _spread(results.keys(first), CHART_RANKS) + [key for name in others for key in results.keys(name)[-1:]]
+    shown = keys or [key for name in results.names[:4] for key in results.keys(name)[:1]]
     items = [
         element(
             "li",
@@ -97,25 +94,23 @@ def tiles(results: Results) -> Html:
 def metrics_section(run: Run, results: Results) -> Html:
     """All metrics, for all labels and by head, torso and tail."""
     rows: list[Sequence[Child]] = [
-        [element("span", _title(key)), *(_with_interval(results, prefix + key) for prefix in _prefixes())]
+        [element("span", _title(key)), *(_with_interval(results, prefix + key) for prefix in PREFIXES)]
         for name in results.names
         for key in results.keys(name)
     ]
-    says = [f"{SHARES[name][0]}: {SHARES[name][1]}. " for name in results.names if name in SHARES]
+    says = [f"{metric.title}: {metric.description}. " for metric in results.members]
     n_resamples = run.options("evaluation").get("n_bootstrap")
     return section(
         "metrics",
         "Metrics",
-        element("p", _judged(run), " Values in percent, with 95% intervals."),
+        element("p", _judged(run), " Shares are in percent, with 95% intervals."),
         table(["Metric", "All labels", *(third.capitalize() for third in THIRDS)], rows),
         note(says),
         note(
-            "Precision, nDCG and their propensity-scored forms of head, torso and tail add up to that of all labels. "
-            "Recall and coverage are rates within each part. "
-            f"Intervals come from {count(n_resamples)} resamples of the rows. "
-            "–: nothing to count."
+            _about_parts(results),
+            f"Intervals come from {count(n_resamples)} resamples of the rows. –: nothing to count.",
         ),
-        _thirds_chart(results),
+        [_parts_chart(results, metric) for metric in results.members if metric.shows_parts],
     )
 
 
@@ -167,15 +162,21 @@ def _decile_table(columns: Mapping[str, list[Any]], ranks: Sequence[int]) -> Htm
     return folded("The numbers", table(head, rows))
 
 
-def _thirds_chart(results: Results) -> Html | None:
-    ranks = [k for k in _spread(results.ranks, CHART_RANKS) if f"recall_at_{k}" in results.metrics]
-    if not ranks:
-        return None
-    keys = {f"@{k}": [f"{prefix}recall_at_{k}" for prefix in _prefixes()] for k in ranks}
-    values = {name: [results.metrics.get(key, math.nan) for key in row] for name, row in keys.items()}
-    ends = {name: [results.intervals.get(key) for key in row] for name, row in keys.items()}
-    names = ["all labels", *THIRDS]
-    return bars("Recall, with 95% intervals", names, values, x="part of the labels", y="recall", intervals=ends)
+def _about_parts(results: Results) -> str:
+    titles = {how: [metric.title for metric in results.members if metric.parts == how] for how in ("sum", "within")}
+    sums, rates = (", ".join(titles[how]) for how in ("sum", "within"))
+    said = f"The values of head, torso and tail add up to that of all labels: {sums}. " if sums else ""
+    return said + (f"They are rates within each part: {rates}. " if rates else "")
+
+
+def _parts_chart(results: Results, metric: Metric) -> Html:
+    """A metric for all labels and for each part, at some ranks."""
+    keys = _spread(results.keys(metric.name), CHART_RANKS)
+    rows = {_rank(key): [prefix + key for prefix in PREFIXES] for key in keys}
+    values = {name: [results.metrics.get(key, math.nan) for key in row] for name, row in rows.items()}
+    ends = {name: [results.intervals.get(key) for key in row] for name, row in rows.items()}
+    title, names = f"{metric.title}, with 95% intervals", ["all labels", *THIRDS]
+    return bars(title, names, values, x="part of the labels", y=metric.title.lower(), intervals=ends)
 
 
 def _with_interval(results: Results, key: str) -> Html:
@@ -190,20 +191,22 @@ def _judged(run: Run) -> str:
     return f"Measured on {count(counts.get('rows'))} {run.split} rows{unlabelled}."
 
 
-def _prefixes() -> list[str]:
-    return ["", *(f"{third}/" for third in THIRDS)]
-
-
 def _is_share(key: str) -> bool:
-    return key.rpartition("/")[2].partition("_at_")[0] in SHARES
+    metric = metric_of(key)
+    return metric is not None and metric.unit == "share"
+
+
+def _rank(key: str) -> str:
+    _, at, rank = key.rpartition("_at_")
+    return f"@{rank}" if at else key
 
 
 def _title(key: str) -> str:
     name, at, rank = key.partition("_at_")
-    return SHARES.get(name, (words(name),))[0] + (f" @ {rank}" if at else "")
+    return (METRICS[name].title if name in METRICS else words(name)) + (f" @ {rank}" if at else "")
 
 
-def _spread(values: Sequence[int], most: int) -> list[int]:
+def _spread(values: Sequence[T], most: int) -> list[T]:
     """At most this many of the values, evenly spaced, with the first and the last."""
     if len(values) <= most:
         return list(values)

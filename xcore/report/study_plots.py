@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pyarrow.parquet as pq
 
+from xcore.metrics.family import METRICS
 from xcore.report.plots import finish_axes, new_figure
 from xcore.studies.design import Level, StudyDesign
 from xcore.studies.table import chosen_metrics
@@ -91,8 +92,8 @@ def draw_learning_curves(design: StudyDesign, directory: Path) -> Figure:
     """Accuracy and predictive log-likelihood against CPU seconds: a colour for each cell, a line for each seed."""
     table = pq.read_table(directory / "curves.parquet").to_pandas()
     figure = new_figure((11, 4.6))
-    panels = {"accuracy": "Accuracy", "log_likelihood": "Predictive log-likelihood per row"}
-    for place, (column, title) in enumerate(panels.items(), start=1):
+    for place, column in enumerate(("accuracy", "log_likelihood"), start=1):
+        metric = METRICS[column]
         axes = figure.add_subplot(1, 2, place)
         for number, (cell, lines) in enumerate(table.groupby("cell", sort=False)):
             for repeat, (_, line) in enumerate(lines.groupby("seed", sort=False)):
@@ -102,9 +103,9 @@ def draw_learning_curves(design: StudyDesign, directory: Path) -> Figure:
                     line["cpu_seconds"], line[column], label=label, color=f"C{number}", marker=marker, markersize=3.5
                 )
         axes.set_xscale("log")
-        if column == "log_likelihood":  # a diverging curve must not squeeze the others
+        if metric.unit == "number":  # a diverging curve must not squeeze the others
             axes.set_ylim(bottom=max(axes.get_ylim()[0], 1.25 * table.groupby("cell")[column].max().min()))
-        finish_axes(axes, title, "CPU seconds, fitting the sampler included", "", legend=False)
+        finish_axes(axes, metric.title, "CPU seconds, fitting the sampler included", "", legend=False)
     _legend_below(figure, axes, 4)
     return figure
 

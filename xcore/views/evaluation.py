@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from xcore.artifacts import Artifact
+from xcore.metrics.base import Metric
+from xcore.metrics.family import METRICS, metric_of
+from xcore.metrics.frequency import THIRDS
 from xcore.views.base import Point, ShownTable, View
-
-METRICS = ("precision", "ndcg", "psp", "psndcg", "recall", "coverage")
-THIRDS = ("head", "torso", "tail")
 
 
 class EvaluationView(View):
@@ -30,15 +30,21 @@ class EvaluationView(View):
         return [(0, {f"{measured['split']}/{name}": value for name, value in shown.items()})]
 
     def tables(self, artifact: Artifact) -> Sequence[ShownTable]:
-        """One row per metric, one column per rank; then recall by how frequent labels are."""
+        """One row per metric, one column per rank; then rates by how frequent labels are, and metrics without ranks."""
         measured = _measured(artifact)
-        metrics, intervals = measured["metrics"], measured["intervals"]
-        ranks = sorted({int(name.rsplit("_", 1)[1]) for name in metrics})
-        shown = {name: name for name in METRICS} | {f"recall, {third}": f"{third}/recall" for third in THIRDS}
+        ranks = sorted({int(key.rpartition("_at_")[2]) for key in measured["metrics"] if "_at_" in key})
         rows = [
-            [title, *(_percent(metrics, intervals, f"{name}_at_{k}") for k in ranks)] for title, name in shown.items()
+            [title, *(_shown(measured, metric, f"{name}_at_{k}") for k in ranks)]
+            for title, name, metric in _ranked_rows()
+            if any(f"{name}_at_{k}" in measured["metrics"] for k in ranks)
         ]
-        return [ShownTable("Metrics", ["metric, %", *(f"@{k}" for k in ranks)], rows)]
+        tables = [ShownTable("Metrics", ["metric, %", *(f"@{k}" for k in ranks)], rows)]
+        alone = [
+            [f"{name}, %" if metric.unit == "share" else name, _shown(measured, metric, name)]
+            for name, metric in METRICS.items()
+            if name in measured["metrics"]
+        ]
+        return [*tables, ShownTable("Metrics without ranks", ["metric", "value"], alone)] if alone else tables
 
     def draw(self, artifact: Artifact, folder: Path) -> None:
         from xcore.report.plots import draw_deciles
@@ -56,11 +62,32 @@ def _measured(artifact: Artifact) -> dict[str, Any]:
     return measured
 
 
-def _is_tracked(metric: str) -> bool:
-    """Of head, torso and tail only the recall: a chart for each metric of each third would bury the rest."""
-    return "/" not in metric or "/recall" in metric
+def _is_tracked(key: str) -> bool:
+    """A chart for each metric of each third would bury the rest."""
+    metric = metric_of(key)
+    return "/" not in key or (metric is not None and metric.shows_parts)
 
 
-def _percent(metrics: Mapping[str, float], intervals: Mapping[str, Sequence[float]], name: str) -> str:
-    interval = "-".join(f"{100 * bound:.1f}" for bound in intervals.get(name, ()) if "/" not in name)
-    return f"{100 * metrics[name]:.2f}" + (f" ({interval})" if interval else "")
+def _ranked_rows() -> list[tuple[str, str, Metric]]:
+    """Title, start of the keys, and metric of each row of the table: metrics with ranks, then rates by third."""
+    ranked = [metric for metric in METRICS.values() if metric.ranked]
+    rows: list[tuple[str, str, Metric]] = [
+        (metric.name if metric.unit == "share" else f"{metric.name} (not in %)", metric.name, metric)
+        for metric in ranked
+    ]
+    for metric in ranked:
+        if metric.shows_parts:
+            rows += [(f"{metric.name}, {third}", f"{third}/{metric.name}", metric) for third in THIRDS]
+    return rows
+
+
+def _shown(measured: Mapping[str, Any], metric: Metric, key: str) -> str:
+    """The value with its interval; parts come without theirs, to keep the table narrow."""
+    if key not in measured["metrics"]:
+        return "–"
+    factor, digits = (100, 1) if metric.unit == "share" else (1, 3)
+    ends = () if "/" in key else measured["intervals"].get(key, ())
+    # A dash between the ends would read as a minus where a number is below 0.
+    interval = ("-" if metric.unit == "share" else " to ").join(f"{factor * end:.{digits}f}" for end in ends)
+    value = f"{factor * measured['metrics'][key]:.{max(digits, 2)}f}"
+    return f"{value} ({interval})" if interval else value

@@ -9,12 +9,14 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from xcore.artifacts import Artifact
+from xcore.metrics.family import metric_of
 from xcore.studies.design import StudyDesign
 from xcore.studies.table import chosen_metrics
 from xcore.views.base import ShownTable, View
 
-# Metrics that are no shares of 1, with the digits that are shown; all others are shown in percent.
-PLAIN = {"likelihood": 3, "seconds": 1, "times_sooner": 1, "loss": 3}
+NUMBER_DIGITS = 3
+# What a study measures beside metrics and is no share of 1, with the digits that are shown.
+PLAIN = {"seconds": 1, "times_sooner": 1, "loss": 3}
 
 
 class StudyView(View):
@@ -55,6 +57,10 @@ def _shown_rows(artifact: Artifact) -> list[dict[str, Any]]:
 
 
 def _digits(metric: str) -> int | None:
+    """The digits of what is shown as it is; None for a share of 1, which is shown in percent."""
+    known = metric_of(metric)
+    if known is not None:
+        return None if known.unit == "share" else NUMBER_DIGITS
     return next((digits for ending, digits in PLAIN.items() if metric.endswith(ending)), None)
 
 

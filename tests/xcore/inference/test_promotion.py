@@ -78,9 +78,11 @@ def test_confidence_is_the_share_of_resamples_that_is_needed() -> None:
     assert verdict_of(almost, WRONG, TRUTH, confidence=0.5).better
 
 
-@pytest.mark.parametrize("metric", ["coverage_at_5", "precision", "precision_at_0", "middle/recall_at_1"])
+@pytest.mark.parametrize(
+    "metric", ["coverage_at_5", "precision", "precision_at_0", "middle/recall_at_1", "log_likelihood"]
+)
 def test_only_metrics_that_are_sums_over_rows_can_decide(metric: str) -> None:
-    with pytest.raises(ValidationError, match="metric"):
+    with pytest.raises(ValidationError, match=rf"metric '{metric}' is not known here: expected one of precision_at_K"):
         Promotion(metric=metric)
 
 
@@ -89,6 +91,8 @@ def test_only_metrics_that_are_sums_over_rows_can_decide(metric: str) -> None:
 
 class Favourite:
     """A model by hand: a row's best label is that of its heaviest feature."""
+
+    form = "sparse"
 
     def __init__(self, n_features: int, n_labels: int) -> None:
         self.n_features, self.n_labels = n_features, n_labels

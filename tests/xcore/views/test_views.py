@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from xcore.artifacts.schemas import KINDS
+from xcore.metrics.family import METRICS
 from xcore.studies.design import Cell, Level, StudyDesign
 from xcore.studies.table import Measured, summarise
 from xcore.views.base import View, view_of
@@ -37,7 +38,7 @@ def test_what_shows_results_lists_no_kinds(path: str) -> None:
 
 
 def test_an_evaluation_shows_metrics_with_intervals_by_rank_and_tracks_them_by_split(tmp_path: Path) -> None:
-    names = ("precision", "ndcg", "psp", "psndcg", "recall", "coverage")
+    names = [name for name, metric in METRICS.items() if metric.ranked]
     metrics = {f"{name}_at_{k}": 0.5 + k / 100 for name in names for k in (1, 5)}
     metrics |= {f"{third}/{name}_at_{k}": 0.25 for third in ("head", "torso", "tail") for name in names for k in (1, 5)}
     found = {"split": "dev", "metrics": metrics, "intervals": {"precision_at_1": (0.45, 0.55)}}
@@ -46,6 +47,7 @@ def test_an_evaluation_shows_metrics_with_intervals_by_rank_and_tracks_them_by_s
     (table,) = view.tables(artifact)
     assert table.columns == ["metric, %", "@1", "@5"]
     assert table.rows[0] == ["precision", "51.00 (45.0-55.0)", "55.00"]
+    assert [row[0] for row in table.rows] == [*names, "recall, head", "recall, torso", "recall, tail"]
     assert table.rows[-1] == ["recall, tail", "25.00", "25.00"]
     ((step, tracked),) = view.points(artifact)
     assert step == 0
@@ -53,6 +55,19 @@ def test_an_evaluation_shows_metrics_with_intervals_by_rank_and_tracks_them_by_s
     assert "dev/tail/recall_at_5" in tracked
     assert "dev/tail/ndcg_at_5" not in tracked
     assert view.facts(artifact)["metrics"] == metrics
+
+
+def test_metrics_without_ranks_have_a_table_of_their_own_in_their_unit(tmp_path: Path) -> None:
+    metrics = {"precision_at_1": 0.5, "accuracy": 0.5, "tail/accuracy": 0.25, "log_likelihood": -2.5}
+    intervals = {"accuracy": (0.45, 0.55), "log_likelihood": (-3.0, -2.0)}
+    (tmp_path / "metrics.json").write_text(json.dumps({"split": "test", "metrics": metrics, "intervals": intervals}))
+    artifact = opened(tmp_path)
+    ranked, alone = view_of("evaluation").tables(artifact)
+    assert ranked.rows == [["precision", "50.00"]]
+    assert alone.rows == [["accuracy, %", "50.00 (45.0-55.0)"], ["log_likelihood", "-2.500 (-3.000 to -2.000)"]]
+    assert set(view_of("evaluation").points(artifact)[0][1]) == {
+        *("test/precision_at_1", "test/accuracy", "test/log_likelihood")
+    }
 
 
 def test_imputed_labels_are_compared_with_the_truth_where_it_is_known(tmp_path: Path) -> None:
