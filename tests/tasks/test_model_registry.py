@@ -115,7 +115,7 @@ def logged_folder() -> Path:
 def test_a_model_is_registered_once_and_known_by_its_id(backend: str, tmp_path: Path) -> None:
     first, second = models(tmp_path, 0.1, 0.2)
     run = TrackedRun.open(backend, f"{backend}-result", "a run")
-    run.log_step(settings.store().manifest(first.model.ref))
+    run.log_step(settings.store().manifest(first.model.ref), "model")
     assert source_run(backend, first.model.ref) == run.id
     version, is_new = register(backend, first, run.id)
     assert (version.number, is_new) == (1, True)

@@ -26,7 +26,7 @@ BLOCK = 1 << 13  # two rows of a Parquet file
 class Linear:
     """A model by hand: the score of label l is the weighted sum of the features; negative scores are not offered."""
 
-    n_features, n_labels = 3, 4
+    form, n_features, n_labels = "sparse", 3, 4
 
     def __init__(self) -> None:
         self.weights: Float32 = np.array([[1, 0, 0, 0.5], [0, 1, 0, 0.5], [0, 0, 1, -1]], np.float32)
