@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -111,17 +111,16 @@ def open_training_data(
     stages: Mapping[str, Stage] | None = None,
 ) -> TrainingData:
     """The training data that a model or a stage asks for. A stage without a dataset gets no labels."""
-    rows = open_rows(inputs, "train", form)
-    if "dataset" not in inputs:
-        return TrainingData(rows, csr(np.zeros(0), np.zeros(0), np.zeros(1), 0))
-    dataset = Dataset(inputs["dataset"].directory)
-    data = TrainingData(
-        rows,
-        training_labels(inputs),
-        dev=_dev_rows(dataset, inputs, form, wants) if "dev" in wants else None,
-        labels=_label_side(dataset, inputs) if "labels" in wants else None,
-        bags=_bags(dataset, "train") if "bags" in wants else None,
-    )
+    data = TrainingData(open_rows(inputs, "train", form), csr(np.zeros(0), np.zeros(0), np.zeros(1), 0))
+    if "dataset" in inputs:
+        dataset = Dataset(inputs["dataset"].directory)
+        data = replace(
+            data,
+            Y=training_labels(inputs),
+            dev=_dev_rows(dataset, inputs, form, wants) if "dev" in wants else None,
+            labels=_label_side(dataset, inputs) if "labels" in wants else None,
+            bags=_bags(dataset, "train") if "bags" in wants else None,
+        )
     for role, stage in (stages or {}).items():
         data = data.with_stage(role, open_stage(inputs[role], stage))
     return data

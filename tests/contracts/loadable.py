@@ -13,7 +13,7 @@ import numpy as np
 from tests.contracts.test_models import fitted, planted
 from xcore.components import silent
 from xcore.embedding.network_features import FittedNetworkFeatures, NetworkFeatures
-from xcore.embedding.pca import FittedPca, Pca, RowBlocks
+from xcore.embedding.pca import FittedPca, Pca
 from xcore.grouping.groups import Groups
 from xcore.grouping.random import RandomGroups
 from xcore.imputation.baseline import Baseline
@@ -56,7 +56,7 @@ def everything() -> dict[str, Loadable]:
     points, labels = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32), np.arange(50) % 11
     for options in (Uniform(), Frequency(), Tree()):
         found[f"sampler {options.kind}"] = of_sampler(options.fit(points, labels.astype(np.int32), 11), points)
-    pca = Pca(dimensions=2).fit_blocks(RowBlocks(points), np.random.default_rng(0))
+    pca = Pca(dimensions=2).fit_blocks([points], np.random.default_rng(0))
     found["pca"] = Loadable(pca.save, FittedPca.load, lambda loaded: [loaded.transform(points)], all_finite)
     small = NetworkFeatures(width=4, hidden=(3,), epochs=1)
     network = small.fit(TrainingData.of(points, np.eye(50, 5) > 0), FitContext())

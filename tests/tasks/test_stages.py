@@ -96,6 +96,16 @@ class Notes:
         (directory / "sampler.safetensors").write_bytes(b"")
 
 
+class Echo(LabelNotes):
+    """Learns no labels, but uses a stage."""
+
+    learns_labels: ClassVar[bool] = False
+    wants: ClassVar[frozenset[Wish]] = frozenset()
+
+    def fit(self, data: TrainingData, context: FitContext) -> Notes:
+        return Notes({"factor": data.stage("twice").fitted.factor, "labels": data.n_labels})
+
+
 class Toy(Model):
     """Ranks labels by their frequency; its stages are what matters."""
 
@@ -108,11 +118,13 @@ class Toy(Model):
             "once": DeclaredStage(Halves()),
             "twice": DeclaredStage(Halves(factor=self.factor), rows="once"),
             "notes": DeclaredStage(LabelNotes(), rows="twice", uses=("twice",)),
+            "echo": DeclaredStage(Echo(), rows="once", uses=("twice",)),
         }
 
     def _fit(self, data: TrainingData, context: FitContext) -> FittedToy:
         assert data.dev is None, "this model wants none"
         assert np.allclose(data.stage("twice").X.sum(), self.factor * data.X.sum(), rtol=1e-4)
+        assert data.stage("echo").fitted.said == {"factor": self.factor, "labels": 0}
         counts = np.bincount(data.Y.indices, minlength=data.n_labels).astype(np.float32)
         return FittedToy(data.X.shape[1], counts, data.stage("notes").fitted.said)
 
@@ -185,9 +197,9 @@ def test_a_change_makes_only_the_stages_that_it_concerns(tmp_path: Path) -> None
     first = ids(Toy())
     assert ids(Toy(power=2.0)) == first, "an option of the model alone"
     factor = ids(Toy(factor=3.0))
-    assert {role for role in first if factor[role] != first[role]} == {"twice", "notes"}
+    assert {role for role in first if factor[role] != first[role]} == {"twice", "notes", "echo"}
     seed = ids(Toy(), seed=1)
-    assert {role for role in first if seed[role] != first[role]} == {"notes"}, "the only stage that may draw"
+    assert {role for role in first if seed[role] != first[role]} == {"notes", "echo"}, "the stages that may draw"
 
 
 def test_a_model_that_does_not_take_the_rows_is_refused_before_anything_is_made(tmp_path: Path) -> None:

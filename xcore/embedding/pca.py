@@ -138,17 +138,6 @@ class Pca(Embedding):
 
 
 @dataclass(frozen=True)
-class RowBlocks:
-    """The rows of a matrix in memory, in blocks, as often as asked."""
-
-    X: Rows
-    size: int = 16384
-
-    def __iter__(self) -> Iterator[Rows]:
-        return (self.X[part] for part in row_blocks(self.X.shape[0], self.size))
-
-
-@dataclass(frozen=True)
 class FittedPca:
     """An affine map to `k` dimensions.
 

@@ -11,7 +11,7 @@ import json
 import logging
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,12 +137,3 @@ class Pieces:
             self._names.append(f"{self._prefix}-{len(self._names):06d}")
             self._checkpoints.write(self._waiting, self._names[-1])
             self._waiting = {}
-
-    def get(self, number: int, make: Callable[[], Arrays]) -> Arrays:
-        """A piece that was finished before, or else made now."""
-        known = self.done.get(number)
-        if known is not None:
-            return known
-        made = make()
-        self.add(number, made)
-        return made

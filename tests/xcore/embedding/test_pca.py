@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xcore.embedding.pca import FittedPca, Pca, RowBlocks
+from xcore.embedding.pca import FittedPca, Pca
 from xcore.errors import ConfigError
-from xcore.numeric.matrices import CSR
+from xcore.numeric.matrices import CSR, row_blocks
 from xcore.numeric.products import product_of_rows
 
 
@@ -34,7 +34,7 @@ def sparse_rows(n: int = 400, d: int = 90, rank: int = 5) -> CSR:
 
 
 def fitted(options: Pca, X: object, block: int = 128) -> FittedPca:
-    return options.fit_blocks(RowBlocks(X, block), np.random.default_rng(3))
+    return options.fit_blocks([X[part] for part in row_blocks(X.shape[0], block)], np.random.default_rng(3))
 
 
 def leading(covariance: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
