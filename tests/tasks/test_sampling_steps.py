@@ -17,6 +17,7 @@ from xcore.data.dataset import Dataset
 from xcore.data.features import Features, FeatureWriter
 from xcore.data.readers.generated import GeneratedReader
 from xcore.data.source import Source
+from xcore.embedding.network_features import NetworkFeatures
 from xcore.embedding.pca import Pca
 from xcore.errors import ConfigError
 from xcore.models.negative_sampling import LabelSampler, NegativeSampling
@@ -127,6 +128,19 @@ def test_planted_labels_are_found_and_the_recall_of_a_shortlist_is_in_the_manife
     assert recalls[0] is None
     assert recalls[40] == 1.0
     assert 0.3 < recalls[5] < 1.0
+
+
+def test_features_of_a_trained_network_can_be_the_embedding(make: Callable[[Recipe], Artifact]) -> None:
+    plan = learning(MODEL.model_copy(update={"embedding": NetworkFeatures(width=64, epochs=15)}))
+    metrics = json.loads((make(plan.evaluation).directory / "metrics.json").read_text())["metrics"]
+    assert metrics["precision_at_1"] > 0.8
+    learnt = plan.model.inputs["embedding"]
+    assert set(learnt.inputs) == {"features", "dataset"}, "it learns from the labels"
+    assert set(planned().inputs["embedding"].inputs) == {"features"}
+    fitted = NegativeSampling.load(settings.store().open(plan.model.ref).directory)
+    rows = Dataset(settings.store().open(dataset().ref).directory).sparse("test")
+    stored = Features(settings.store().open(learnt.ref).directory).dense("test")
+    assert np.array_equal(fitted.embedding.transform(rows), stored)
 
 
 def test_a_tree_of_other_labels_is_refused() -> None:
