@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from xcore.errors import ArtifactDamaged, ConfigError
 
 _LABELS = pa.field("labels", pa.list_(pa.int32()))
-_SPARSE = (pa.field("indices", pa.list_(pa.int32())), pa.field("values", pa.list_(pa.float32())))
 _SCORED = (_LABELS, pa.field("scores", pa.list_(pa.float32())))
 _ROW_ID = pa.field("id", pa.string())
 
@@ -63,9 +62,8 @@ KINDS: dict[str, Kind] = {
     "vocabulary": Kind(1, "a fitted text featuriser", files=("text.json",)),
     "features": Kind(
         1,
-        "sparse features of a dataset's rows, by split",
+        "sparse or dense features of a dataset's rows, by split",  # features.json says which
         files=("features.json", "train.parquet"),
-        columns={"*.parquet": _SPARSE},
     ),
     "embedding": Kind(
         1,
