@@ -56,7 +56,7 @@ def random_tree(n_labels: int) -> FittedTree:
 
 
 def _draws(repeats: int) -> list[Row]:
-    """Time of a draw on one core, ten draws a row, over trees of growing depth."""
+    """Time of a draw on one core, ten draws per row, over trees of growing depth."""
     X = np.random.default_rng(1).standard_normal((2000, K), np.float32)
     keys, depths = keys_of(np.uint64(1), 0, np.arange(2000)), (9, 12, 15, 18)
     trees = {depth: random_tree(1 << depth) for depth in depths}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from xcore.data.features import Features
 from xcore.data.readers.base import Split
 from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, binary_csr, csr, list_parts, sparse_of_dense
-from xcore.text.family import load_text
+from xcore.text.family import AnyFittedText, load_text
 from xcore.training.context import FitContext
 from xcore.training.data import (
     Bags,
@@ -67,7 +68,11 @@ class TextRows:
         return (self._encoded(block.to_pylist()) for block in self.dataset.text_blocks(self.split))
 
     def _encoded(self, texts: list[str]) -> Matrix:
-        return texts if self.vocabulary is None else load_text(self.vocabulary.directory).sequences(texts)
+        return texts if self._text is None else self._text.sequences(texts)
+
+    @cached_property
+    def _text(self) -> AnyFittedText | None:
+        return None if self.vocabulary is None else load_text(self.vocabulary.directory)
 
 
 def row_inputs(form: RowForm, data: Mapping[str, Recipe]) -> dict[str, Recipe]:

@@ -50,8 +50,8 @@ def read_kind(path: Path, kinds: Collection[str]) -> str:
 
 def read_options(path: Path, family: Any) -> Any:
     """The field ``options`` of a JSON file as a member of a family; other fields are not looked at."""
-    model = create_model("Saved", options=(family, ...))
-    return read_json(path, model).options  # type: ignore[attr-defined]
+    found: Any = read_json(path, create_model("Saved", options=(family, ...)))
+    return found.options
 
 
 class _OfKind(BaseModel):

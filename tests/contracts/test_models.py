@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from xcore.errors import ConfigError
 from xcore.models.base import Fitted, Model
 from xcore.models.family import MODEL_KINDS, AnyModel
+from xcore.numeric.arrays import open_arrays
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
 from xcore.training import checkpoints
 from xcore.training.context import FitContext
@@ -276,6 +277,11 @@ class Killed(Exception):
     """Stands for a signal: nothing after it is run."""
 
 
+def killing(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+    if step >= 0.5 * total:
+        raise Killed
+
+
 @pytest.fixture
 def frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
@@ -299,22 +305,16 @@ def expected(deterministic: Model, undisturbed: dict[str, dict[str, str]], tmp_p
 
 @pytest.mark.usefixtures("frequent_checkpoints")
 def test_a_killed_fit_resumes_to_the_same_bytes(deterministic: Model, expected: dict[str, str], tmp_path: Path) -> None:
-    data, first_steps, scratch = many_pieces(), list[float](), tmp_path / "scratch"
-
-    def killing(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
-        if step >= 0.5 * total:
-            raise Killed
-
-    def noting(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
-        first_steps.append(step / total)
-
+    data, scratch = many_pieces(), tmp_path / "scratch"
     with pytest.raises(Killed):
         deterministic.fit(data, FitContext(rng=np.random.default_rng(7), report=killing, scratch=scratch))
     assert list(scratch.iterdir()), "something was kept"
     written = {path.name: path.read_bytes() for path in scratch.iterdir()}
-    resumed = deterministic.fit(data, FitContext(rng=np.random.default_rng(7), report=noting, scratch=scratch))
+    resumed = deterministic.fit(data, FitContext(rng=np.random.default_rng(7), scratch=scratch))
     assert saved_bytes(resumed, tmp_path / "resumed") == expected
     assert all((scratch / name).read_bytes() == was for name, was in written.items() if "-" in name)
+    pieces = [key for path in scratch.iterdir() if "-" in path.name for key in open_arrays(path) if key != "digest"]
+    assert len(pieces) == len(set(pieces)), "no piece was made twice"
 
 
 @pytest.mark.usefixtures("frequent_checkpoints")
@@ -322,11 +322,6 @@ def test_a_damaged_checkpoint_is_not_used(
     deterministic: Model, expected: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data, scratch = many_pieces(), tmp_path / "scratch"
-
-    def killing(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
-        if step >= 0.5 * total:
-            raise Killed
-
     with pytest.raises(Killed):
         deterministic.fit(data, FitContext(rng=np.random.default_rng(7), report=killing, scratch=scratch))
     assert list(scratch.iterdir())

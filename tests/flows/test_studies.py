@@ -101,7 +101,7 @@ def test_a_factor_may_depend_on_an_earlier_one_and_equal_cells_are_one() -> None
         "compare_with": {"model.loss": "squared"},
     }
     recipe, children = _plan(StudyParams.model_validate(tree))
-    cells = recipe.options.cells  # type: ignore[attr-defined]
+    cells = recipe.options.cells
     assert [cell.labels for cell in cells[::2]] == [("ova", "squared", "any"), ("ova", "squared_hinge", "any")]
     assert [(cell.seed, cell.reference) for cell in cells] == [(0, 0), (1, 1), (0, 0), (1, 1)]
     assert children.keys() == {source.id for role, source in recipe.inputs.items() if "." not in role}

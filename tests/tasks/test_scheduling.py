@@ -56,13 +56,13 @@ class Bench:
             self.running -= 1
 
     def start(self, step: Recipe) -> Started:
-        assert {source.options.name for source in step.inputs.values()} <= set(self.ended)  # type: ignore[attr-defined]
-        return Started(self.pool.submit(self.work, step.options.name))  # type: ignore[attr-defined]
+        assert {source.options.name for source in step.inputs.values()} <= set(self.ended)
+        return Started(self.pool.submit(self.work, step.options.name))
 
     def finished(self, step: Recipe, running: Any) -> None:
         running.future.result()
-        self.ended.append(step.options.name)  # type: ignore[attr-defined]
-        if step.options.name == "bad":  # type: ignore[attr-defined]
+        self.ended.append(step.options.name)
+        if step.options.name == "bad":
             raise RuntimeError("it went wrong")
 
     def run(self, lineage: list[Recipe]) -> None:

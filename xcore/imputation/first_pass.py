@@ -1,4 +1,4 @@
-"""The first turn of our imputer, where groups are few: one regression a group serves all labels."""
+"""The first turn of our imputer, where groups are few: one regression per group serves all labels."""
 
 from __future__ import annotations
 

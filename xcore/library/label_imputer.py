@@ -105,18 +105,9 @@ class LabelImputer(ComponentEstimator):
         self.targets_: CSR = imputed.Y
         return self
 
-    def fit_transform(
-        self,
-        X: Matrix,
-        groups: Any,
-        labels: Any = None,
-        *,
-        merge: Merge = "list",
-        classes: Any = None,
-        report: Report = silent,
-    ) -> CSR:
-        """`fit`, and the targets that ``Classifier.fit`` takes: CSR float32 (n, L)."""
-        return self.fit(X, groups, labels, merge=merge, classes=classes, report=report).targets_
+    def fit_transform(self, X: Matrix, groups: Any, labels: Any = None, **options: Any) -> CSR:
+        """`fit` with the same arguments, and the targets that ``Classifier.fit`` takes: CSR float32 (n, L)."""
+        return self.fit(X, groups, labels, **options).targets_
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "targets_")

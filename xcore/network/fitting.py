@@ -78,7 +78,7 @@ def device_of(context: FitContext) -> torch.device:
 def _dev(dev: LabelledRows | None, labels: Int32) -> tuple[Matrix, CSR] | None:
     if dev is None:
         return None
-    rows = np.arange(0, dev.Y.shape[0], max(1, dev.Y.shape[0] // DEV_ROWS))
+    rows = np.arange(0, dev.Y.shape[0], max(1, -(-dev.Y.shape[0] // DEV_ROWS)))
     return dev.X[rows], dev.Y[rows][:, labels].tocsr()
 
 

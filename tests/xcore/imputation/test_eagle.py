@@ -20,7 +20,7 @@ def as_csr(dense: object) -> CSR:
 def planted(
     g: int, seed: int, n: int = 4000, n_labels: int = 100, d: int = 64, merge: Merge = "list"
 ) -> tuple[CSR, CSR, Groups]:
-    """Unit prototypes plus noise of length 1, one label a row, random groups."""
+    """Unit prototypes plus noise of length 1, one label per row, random groups."""
     rng = np.random.default_rng(seed)
     prototypes = rng.standard_normal((n_labels, d))
     prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)

@@ -185,7 +185,7 @@ def test_pairs_are_grouped_by_label_in_their_order(labels: list[int]) -> None:
 
 
 def rows_of(n: int = 200, n_labels: int = 9, seed: int = 0) -> TrainingData:
-    """Dense clusters, one or two labels a row."""
+    """Dense clusters, one or two labels per row."""
     rng = np.random.default_rng(seed)
     centres = np.random.default_rng(99).normal(size=(n_labels, 6))
     labels = [np.sort(rng.choice(n_labels, rng.integers(1, 3) if n_labels > 1 else 1, replace=False)) for _ in range(n)]

@@ -243,7 +243,7 @@ def test_one_row_is_found_by_bisection_as_a_batch_is_by_table(options: dict[str,
     data = random_data(400, 300)
     fitted = fit(Parabel(arity=3, depth=2, prune_below=0.05, **options), data)
     n_lines = np.diff(fitted.chunks.node_lines)
-    few = np.random.default_rng(0).random((400, 300)) < 0.01  # features a row: too few for a table, missing ones too
+    few = np.random.default_rng(0).random((400, 300)) < 0.01  # features per row: too few for a table, missing ones too
     rows = sparse(np.where(few, data.X.toarray(), 0))
     assert np.diff(rows.indptr).max() * 8 < n_lines.min()
     assert (n_lines < 300).any()

@@ -31,7 +31,7 @@ K = 4
 
 
 def clusters(n: int, n_labels: int, seed: int = 0, noise: float = 0.7) -> tuple[np.ndarray, np.ndarray]:
-    """Points around one centre a label."""
+    """Points around one centre for each label."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, n_labels, n).astype(np.int32)
     centres = rng.normal(size=(n_labels, K))

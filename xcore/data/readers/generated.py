@@ -127,7 +127,7 @@ class _World:
         return _offsets(rows, n), distinct
 
     def _features(self, rng: np.random.Generator, label_offsets: Int64, labels: Int32) -> tuple[Int64, Int32, Float32]:
-        """At least one word a row."""
+        """At least one word per row."""
         n = len(label_offsets) - 1
         rows = np.repeat(np.arange(n), 1 + rng.poisson(self.options.words_per_row - 1, n))
         size = np.diff(label_offsets)[rows]
