@@ -123,7 +123,7 @@ def open_training_data(
             data,
             Y=training_labels(inputs),
             dev=_dev_rows(dataset, inputs, form, wants) if "dev" in wants else None,
-            labels=_label_side(dataset, inputs) if "labels" in wants else None,
+            labels=_label_side(dataset, inputs, wants),
             bags=_bags(dataset, "train") if "bags" in wants else None,
         )
     for role, stage in (stages or {}).items():
@@ -152,9 +152,13 @@ def _dev_rows(
     return LabelledRows(open_rows(inputs, "dev", form), dataset.Y("dev"), bags)
 
 
-def _label_side(dataset: Dataset, inputs: Mapping[str, Artifact]) -> LabelSide:
-    """Label texts, as rows of the training rows' space where those were made of text by a vocabulary."""
+def _label_side(dataset: Dataset, inputs: Mapping[str, Artifact], wants: Collection[Wish]) -> LabelSide | None:
+    """Label texts; if asked, also as rows of the training rows' space where a vocabulary made those of text."""
+    if not {"labels", "names"} & set(wants):
+        return None
     texts = dataset.label_texts()
+    if "labels" not in wants:
+        return LabelSide(texts)
     vocabulary = inputs.get("vocabulary")
     X = load_text(vocabulary.directory).transform(texts) if vocabulary else None
     return LabelSide(texts, X, dataset.label_features())

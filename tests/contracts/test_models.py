@@ -15,8 +15,14 @@ import threadpoolctl
 from pydantic import TypeAdapter, ValidationError
 
 from xcore.errors import ConfigError
+from xcore.heads.base import Head
+from xcore.heads.cascade import MultiHeadCascade
+from xcore.heads.label_sets import LabelSets
+from xcore.heads.mixture import MultiHeadMixture
+from xcore.heads.sampled import MultiHeadSampling
 from xcore.models.base import Fitted, Model
 from xcore.models.family import MODEL_KINDS, AnyModel
+from xcore.models.network import NeuralNetwork
 from xcore.numeric.arrays import open_arrays
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
 from xcore.training import checkpoints
@@ -81,11 +87,25 @@ def torch_threads(n_threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@pytest.fixture(params=sorted(MODEL_KINDS))
+def with_head(head: Head) -> Model:
+    return NeuralNetwork(width=64, epochs=12, batch_size=32, learning_rate=0.01, head=head)
+
+
+# Every kind as it is by default, and the heads that a network can have.
+MEMBERS: dict[str, Model] = {kind: model() for kind, model in MODEL_KINDS.items()} | {
+    "network mhp-sets": with_head(LabelSets(labels_per_head=3)),
+    "network mhc": with_head(MultiHeadCascade(candidates=3, bottleneck=32)),
+    "network mhc of three heads": with_head(MultiHeadCascade(heads=3, candidates=3, bottleneck=32, order="random")),
+    "network mhs": with_head(MultiHeadSampling(order="clustered")),
+    "network g-mhe": with_head(MultiHeadMixture(parts=8)),
+}
+
+
+@pytest.fixture(params=sorted(MEMBERS))
 def model(request: pytest.FixtureRequest) -> Model:
     if request.param == "omikuji":
         pytest.importorskip("omikuji")
-    return MODEL_KINDS[request.param]()
+    return MEMBERS[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +116,10 @@ def trained() -> dict[str, Fitted]:
 @pytest.fixture
 def ready(model: Model, trained: dict[str, Fitted]) -> Fitted:
     """One fit of each model on the planted data, shared by the tests that only predict."""
-    kind = model.options()["kind"]
-    if kind not in trained:
-        trained[kind] = fitted(model)
-    return trained[kind]
+    name = str(model.options())
+    if name not in trained:
+        trained[name] = fitted(model)
+    return trained[name]
 
 
 @pytest.fixture
@@ -296,11 +316,11 @@ def undisturbed() -> dict[str, dict[str, str]]:
 @pytest.fixture
 def expected(deterministic: Model, undisturbed: dict[str, dict[str, str]], tmp_path: Path) -> dict[str, str]:
     """The bytes of a fit that nothing disturbs, made once for each model."""
-    kind = deterministic.options()["kind"]
-    if kind not in undisturbed:
+    name = str(deterministic.options())
+    if name not in undisturbed:
         whole = deterministic.fit(many_pieces(), FitContext(rng=np.random.default_rng(7)))
-        undisturbed[kind] = saved_bytes(whole, tmp_path / "undisturbed")
-    return undisturbed[kind]
+        undisturbed[name] = saved_bytes(whole, tmp_path / "undisturbed")
+    return undisturbed[name]
 
 
 @pytest.mark.usefixtures("frequent_checkpoints")

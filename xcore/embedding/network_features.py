@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
-
-from pydantic import Field
+from typing import ClassVar, Literal, Self
 
 from xcore.embedding.base import Embedding
-from xcore.network.fitted import Network
+from xcore.network.fitted import Network, NetworkAbout
 from xcore.network.options import NetworkOptions
 from xcore.numeric.arrays import write_arrays
 from xcore.numeric.checks import ArrayFile
 from xcore.numeric.matrices import Float32
-from xcore.saved import Count, Described, read_json
+from xcore.saved import Described, read_json
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, TrainingData, Wish
 
@@ -24,7 +22,7 @@ class NetworkFeatures(NetworkOptions, Embedding):
     """The last hidden layer of a network that is trained to predict the labels."""
 
     learns_labels: ClassVar[bool] = True
-    wants: ClassVar[frozenset[Wish]] = frozenset({"dev"})
+    wants: ClassVar[frozenset[Wish]] = frozenset({"dev", "names"})
 
     kind: Literal["network"] = "network"
 
@@ -61,7 +59,7 @@ class FittedNetworkFeatures:
     def save(self, directory: Path, name: str = "embedding") -> None:
         """Write ``<name>.safetensors`` and ``<name>.json``."""
         write_arrays(directory / f"{name}.safetensors", self.network.arrays())
-        about = {"kind": "network", "n_features": self.n_features, "sizes": self.network.sizes}
+        about = {"kind": "network", "network": self.network.about()}
         (directory / f"{name}.json").write_text(json.dumps(about, indent=2) + "\n")
 
     @classmethod
@@ -69,12 +67,11 @@ class FittedNetworkFeatures:
         """Read what `save` wrote."""
         about = read_json(directory / f"{name}.json", _About)
         with ArrayFile(directory / f"{name}.safetensors") as file:
-            return cls(Network.take(file, about.n_features, about.sizes))
+            return cls(Network.take(file, about.network))
 
 
 class _About(Described):
     """``<name>.json``."""
 
     kind: Literal["network"]
-    n_features: Count
-    sizes: Annotated[list[Annotated[int, Field(ge=1, lt=2**24)]], Field(min_length=1)]
+    network: NetworkAbout

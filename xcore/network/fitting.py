@@ -6,42 +6,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, embedding_bag, layer_norm, linear, log_softmax, relu
 
 from xcore.errors import ConfigError
-from xcore.network.fitted import EPSILON, Layer, Network
+from xcore.heads.base import FittedHead
+from xcore.heads.fitting.base import Targets, TorchHead
+from xcore.heads.order import ordered_labels
+from xcore.network.backbone import Backbone
+from xcore.network.fitted import Network
 from xcore.network.options import NetworkOptions
-from xcore.numeric.matrices import CSR, Float32, Int32, Int64
-from xcore.numeric.products import product_of_rows
+from xcore.numeric.matrices import CSR, NO_LABEL, Int32, Int64, TopK
 from xcore.training.checkpoints import Checkpoints, training_name
 from xcore.training.context import FitContext
-from xcore.training.data import LabelledRows, Matrix, TrainingData
+from xcore.training.data import LabelledRows, Matrix, TrainingData, canonical_csr
 from xcore.training.loop import train
 from xcore.training.schedule import Schedule
 from xcore.training.shards import Lookup
 
-TABLE_SPREAD = 0.1  # of the first vectors of features; the layer norm takes their length away
 DEV_ROWS = 5000  # at most, at even distances: enough to choose by, and cheap
+SELECT, RANKS = "dev_ndcg_at_5", 5
 
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A network with its output layer: the scores of a row are ``features W' + b``.
+    """A network with its head.
 
     Attributes
     ----------
+    network : Network
     labels : int32 (m,)
-        Label id of each output, ascending: the labels that have a training row.
-    weights : float32 (m, d)
-    biases : float32 (m,)
+        Label id of each class of the head: the labels that have a training row.
+    head : FittedHead
     """
 
     network: Network
     labels: Int32
-    weights: Float32
-    biases: Float32
+    head: FittedHead
 
 
 def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext) -> TrainedNetwork:
@@ -50,9 +50,10 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
     labels = np.unique(data.Y.indices).astype(np.int32)
     if not len(labels):
         raise ConfigError(f"none of the {data.Y.shape[0]} training rows has a label: a network needs at least one")
-    problem = NetworkProblem(
-        options, data.X, data.Y[:, labels].tocsr(), _dev(data.dev, labels), seed, device_of(context)
-    )
+    if options.head.is_ordered:
+        labels = ordered_labels(options.head.order, labels, data, np.random.default_rng([seed, 1]))
+    Y = canonical_csr(data.Y[:, labels])
+    problem = NetworkProblem(options, data.X, Y, _dev(data.dev, labels), seed, device_of(context))
     schedule = Schedule(
         n_examples=data.Y.shape[0],
         epochs=options.epochs,
@@ -61,12 +62,12 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
         weight_decay=options.weight_decay,
         seed=seed,
         patience=options.patience,
-        select="dev_precision_at_1",
+        select=SELECT,
         average_from=options.average_from,
     )
     name = training_name(options.options(), seed, (data.X, data.Y)) if context.scratch else ""
     train(problem, schedule, context, Checkpoints(context.scratch, name))
-    return TrainedNetwork(problem.network(), labels, *problem.output())
+    return TrainedNetwork(problem.backbone.fitted(), labels, problem.head.fitted())
 
 
 def device_of(context: FitContext) -> torch.device:
@@ -79,29 +80,12 @@ def _dev(dev: LabelledRows | None, labels: Int32) -> tuple[Matrix, CSR] | None:
     if dev is None:
         return None
     rows = np.arange(0, dev.Y.shape[0], max(1, -(-dev.Y.shape[0] // DEV_ROWS)))
-    return dev.X[rows], dev.Y[rows][:, labels].tocsr()
-
-
-class NetworkModule(torch.nn.Module):
-    """The weights but for the table of the input features."""
-
-    def __init__(self, sizes: tuple[int, ...], n_outputs: int, generator: torch.Generator) -> None:
-        super().__init__()
-        ones = [torch.ones(size) for size in sizes]
-        self.biases = _parameters([torch.zeros(size) for size in sizes])
-        self.scales, self.shifts = _parameters(ones), _parameters([torch.zeros(size) for size in sizes])
-        shapes = [*zip(sizes[1:], sizes[:-1], strict=True), (n_outputs, sizes[-1])]
-        self.weights = _parameters([torch.randn(shape, generator=generator) * shape[1] ** -0.5 for shape in shapes])
-        self.output_bias = torch.nn.Parameter(torch.zeros(n_outputs))
-
-
-def _parameters(values: list[torch.Tensor]) -> torch.nn.ParameterList:
-    return torch.nn.ParameterList([torch.nn.Parameter(value) for value in values])
+    return dev.X[rows], canonical_csr(dev.Y[rows][:, labels])
 
 
 @dataclass
 class NetworkProblem:
-    """The network, its loss and its dev rows, as the training loop takes them."""
+    """The network, its head and its dev rows, as the training loop takes them."""
 
     options: NetworkOptions
     X: Matrix
@@ -109,83 +93,39 @@ class NetworkProblem:
     dev: tuple[Matrix, CSR] | None
     seed: int
     device: torch.device
-    module: NetworkModule = field(init=False)
+    backbone: Backbone = field(init=False)
+    head: TorchHead = field(init=False)
+    module: torch.nn.Module = field(init=False)
     tables: Mapping[str, torch.Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
-        generator = torch.Generator().manual_seed(self.seed)
-        sizes = (self.options.width, *self.options.hidden)
-        self.module = NetworkModule(sizes, self.Y.shape[1], generator).to(self.device)
-        table = torch.randn((self.X.shape[1], sizes[0]), generator=generator) * TABLE_SPREAD
-        self.tables = {"features": table.to(self.device)}
-        self._is_sparse = sp.issparse(self.X)
-        shares = np.maximum(np.asarray(self.Y.sum(axis=0)).ravel() / max(self.Y.shape[0], 1), 1e-6)
-        if self.options.loss == "logistic":  # outputs begin at the labels' frequencies, not at one half each
-            start = np.log(shares / np.maximum(1 - shares, 1e-6))
-            self.module.output_bias.data.copy_(torch.from_numpy(start.astype(np.float32)))
+        shares = np.asarray(self.Y.sum(axis=0), np.float32).ravel() / max(self.Y.shape[0], 1)
+        self.backbone = Backbone(self.options, self.X, self.seed)
+        self.head = self.options.head.module(self.Y.shape[1], self.backbone.dimensions, shares, self.seed + 1)
+        self.module = torch.nn.ModuleDict({"backbone": self.backbone, "head": self.head}).to(self.device)
+        for part in (self.backbone, self.head):
+            part.tables = {name: table.to(self.device) for name, table in part.tables.items()}
+        self.tables = self.backbone.tables | self.head.tables
 
     def loss(self, examples: Int64, lookup: Lookup, generator: torch.Generator) -> torch.Tensor:
-        """Cross-entropy of the targets, summed over the examples."""
-        x = self._first_layer(examples, lookup)
-        module = self.module
-        for number in range(len(module.biases)):
-            if number:
-                x = linear(x, module.weights[number - 1])
-            x = layer_norm(
-                x + module.biases[number], x.shape[1:], module.scales[number], module.shifts[number], EPSILON
-            )
-            x = self._dropped(relu(x), generator)
-        scores = linear(x, module.weights[-1], module.output_bias)
-        targets = torch.from_numpy(self.Y[examples].toarray()).to(self.device)
-        if self.options.loss == "logistic":
-            return binary_cross_entropy_with_logits(scores, targets, reduction="sum")
-        return -(targets * log_softmax(scores, dim=1)).sum()
-
-    def _first_layer(self, examples: Int64, lookup: Lookup) -> torch.Tensor:
-        """Sums of the vectors of each row's features; of sparse rows only those that occur are looked up."""
-        if not self._is_sparse:
-            table = lookup("features", np.arange(self.X.shape[1]))
-            return torch.from_numpy(self.X[examples]).to(self.device) @ table
-        rows = self.X[examples]
-        used, places = np.unique(rows.indices, return_inverse=True)
-        table = lookup("features", used.astype(np.int64))
-        return embedding_bag(
-            torch.from_numpy(places.astype(np.int64)).to(self.device),
-            table,
-            torch.from_numpy(rows.indptr[:-1].astype(np.int64)).to(self.device),
-            mode="sum",
-            per_sample_weights=torch.from_numpy(rows.data).to(self.device),
-        )
-
-    def _dropped(self, x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        if not self.options.dropout:
-            return x
-        kept = torch.empty_like(x).bernoulli_(1 - self.options.dropout, generator=generator)
-        return x * kept / (1 - self.options.dropout)
+        """The head's loss, summed over the examples."""
+        features = self.backbone(self.X[examples], lookup, generator)
+        return self.head.loss(features, Targets.of(self.Y[examples]), lookup, generator)
 
     def evaluate(self) -> dict[str, float]:
-        """Precision at 1 on the dev rows."""
+        """Precision at 1 and nDCG at 5 of the dev rows."""
         if self.dev is None:
             return {}
         X, Y = self.dev
-        weights, biases = self.output()
-        scores = product_of_rows(self.network().transform(X), weights) + biases
-        best = scores.argmax(axis=1)
-        hits = np.asarray(Y[np.arange(Y.shape[0]), best]).ravel() > 0
-        return {"dev_precision_at_1": float(hits.mean())}
-
-    def network(self) -> Network:
-        """The present weights without the output layer."""
-        module = self.module
-        found = [[_array(value) for value in own] for own in (module.biases, module.scales, module.shifts)]
-        weights = [np.zeros((0, 0), np.float32), *(_array(value) for value in module.weights[:-1])]
-        layers = [Layer(*values) for values in zip(weights, *found, strict=True)]
-        return Network(_array(self.tables["features"]), layers[0], tuple(layers[1:]))
-
-    def output(self) -> tuple[Float32, Float32]:
-        """Weights and biases of the output layer."""
-        return _array(self.module.weights[-1]), _array(self.module.output_bias)
+        top = self.head.fitted().topk(self.backbone.fitted().transform(X), RANKS)
+        return _quality(top, Y)
 
 
-def _array(value: torch.Tensor) -> Float32:
-    return np.array(value.detach().cpu().numpy(), np.float32)
+def _quality(top: TopK, Y: CSR) -> dict[str, float]:
+    rows = np.repeat(np.arange(Y.shape[0]), top.k)
+    hits = np.asarray(Y[rows, np.maximum(top.labels, 0).reshape(-1)]).reshape(top.labels.shape) > 0
+    hits &= top.labels != NO_LABEL
+    discounts = 1 / np.log2(np.arange(top.k) + 2)
+    n_true = np.clip(np.diff(Y.indptr), 1, top.k)
+    gains = (hits * discounts).sum(axis=1) / np.cumsum(discounts)[n_true - 1]
+    return {"dev_precision_at_1": float(hits[:, 0].mean()), SELECT: float(gains.mean())}

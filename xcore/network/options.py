@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from xcore.components import Component
+from xcore.heads.family import AnyHead
+from xcore.heads.one_hot import OneHot
 
 
 class NetworkOptions(Component):
@@ -21,10 +21,15 @@ class NetworkOptions(Component):
     hidden: tuple[int, ...] = Field(
         (), description="Number of units in each further layer, from first to last. Empty: one layer only."
     )
-    loss: Literal["logistic", "softmax"] = Field(
-        "logistic",
-        description="logistic: each label is an independent yes or no. softmax: the labels of a row share one "
-        "distribution.",
+    channels: tuple[int, ...] = Field(
+        (16, 32),
+        description="Number of channels of each convolution, each followed by pooling of 2 x 2 pixels. Used for "
+        "images only.",
+    )
+    head: AnyHead = Field(
+        OneHot(),
+        description="The last layer, from features to labels. one-hot: one output per label. mhp, mhc, mhs, g-mhe: "
+        "codes for labels, for very many of them.",
     )
     epochs: int = Field(20, ge=1, description="Maximum number of passes over the training rows.")
     batch_size: int = Field(

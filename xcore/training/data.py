@@ -16,7 +16,7 @@ from xcore.numeric.ragged import TokenRows
 
 RowForm: TypeAlias = Literal["sparse", "vector", "tokens", "text", "image"]
 Matrix: TypeAlias = Any  # rows in memory: CSR, a float32 or uint8 array, `TokenRows`, or a list of texts
-Wish: TypeAlias = Literal["dev", "labels", "bags"]
+Wish: TypeAlias = Literal["dev", "labels", "names", "bags"]  # names: the labels' texts, but not as rows
 
 BLOCK_ROWS = 16384
 

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from xcore.models.parabel.label_tree import Shape
+from xcore.grouping.label_tree import Shape
 from xcore.models.parabel.node import block_targets, gather_rows, kept_weights, rows_under
 from xcore.models.parabel.solver import solve_logistic, solve_squared_hinge
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64

@@ -15,11 +15,11 @@ from pydantic import Field
 
 from xcore.components import Report
 from xcore.errors import ConfigError
+from xcore.grouping.label_tree import Shape, embed_labels, order_labels
 from xcore.models.base import Model, rows_for
 from xcore.models.parabel import saved
 from xcore.models.parabel.calibration import fit_curves
 from xcore.models.parabel.forest import Chunks, Solver, train_forest
-from xcore.models.parabel.label_tree import Shape, embed_labels, order_labels
 from xcore.models.parabel.search import best_labels, search_forest
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64, TopK, csr, row_blocks
 from xcore.numeric.parallel import SparseRows, over_blocks

@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from xcore.errors import ArtifactDamaged
+from xcore.grouping.label_tree import Shape
 from xcore.models.parabel.forest import Chunks
-from xcore.models.parabel.label_tree import Shape
 from xcore.numeric.arrays import write_arrays
 from xcore.numeric.checks import ArrayFile, Checked
 from xcore.numeric.matrices import Int64

@@ -1,0 +1,1 @@
+"""Heads in training, by torch."""
