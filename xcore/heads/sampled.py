@@ -10,6 +10,7 @@ from pydantic import Field
 
 from xcore.heads.base import HeadAbout
 from xcore.heads.codec import LabelCodec
+from xcore.heads.lengths import cascade_lengths
 from xcore.heads.one_hot import topk_of_products
 from xcore.heads.product import CodedHead
 from xcore.numeric.checks import ArrayFile
@@ -17,6 +18,8 @@ from xcore.numeric.matrices import Float32, TopK
 
 if TYPE_CHECKING:
     from xcore.heads.fitting.sampled import SampledModule
+
+USUAL_BATCH = 256
 
 
 class MultiHeadSampling(CodedHead):
@@ -46,6 +49,10 @@ class MultiHeadSampling(CodedHead):
         from xcore.heads.fitting.sampled import SampledModule
 
         return SampledModule(self, self.codec(n_classes, dimensions), dimensions, seed)
+
+    def _chosen_lengths(self, n_classes: int, n_heads: int) -> tuple[int, ...]:
+        """As many classes in all groups of a batch as there are groups."""
+        return cascade_lengths(n_classes, 2, USUAL_BATCH)
 
     def codec(self, n_classes: int, dimensions: int) -> LabelCodec:
         """Groups and places in them: the first head's digit is the group, the others are the place."""

@@ -50,6 +50,7 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
     labels = np.unique(data.Y.indices).astype(np.int32)
     if not len(labels):
         raise ConfigError(f"none of the {data.Y.shape[0]} training rows has a label: a network needs at least one")
+    labels = without_tail(labels, data.Y, options.trimmed)
     if options.head.is_ordered:
         labels = ordered_labels(options.head.order, labels, data, np.random.default_rng([seed, 1]))
     Y = canonical_csr(data.Y[:, labels])
@@ -68,6 +69,13 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
     name = training_name(options.options(), seed, (data.X, data.Y)) if context.scratch else ""
     train(problem, schedule, context, Checkpoints(context.scratch, name))
     return TrainedNetwork(problem.backbone.fitted(), labels, problem.head.fitted())
+
+
+def without_tail(labels: Int32, Y: CSR, share: float) -> Int32:
+    """The labels without a share of them, those with the fewest rows; at least one label stays."""
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])[labels]
+    rarest = np.argsort(counts, kind="stable")[: min(int(share * len(labels)), len(labels) - 1)]
+    return np.delete(labels, rarest)
 
 
 def device_of(context: FitContext) -> torch.device:

@@ -31,6 +31,13 @@ class NetworkOptions(Component):
         description="The last layer, from features to labels. one-hot: one output per label. mhp, mhc, mhs, g-mhe: "
         "codes for labels, for very many of them.",
     )
+    trimmed: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the labels, those with the fewest rows first, that are not learnt. It makes the head "
+        "smaller.",
+    )
     epochs: int = Field(20, ge=1, description="Maximum number of passes over the training rows.")
     batch_size: int = Field(
         256, ge=1, description="Number of rows per step. It is reduced if an epoch would have fewer than 10 steps."

@@ -64,7 +64,7 @@ def batch_gradients(
     key: tuple[int, ...],
 ) -> Gradients:
     """The gradient of the mean loss of a batch; `key` (seed and step) decides what the shards draw."""
-    device = parameters[0].device
+    device = next(iter((*parameters, *tables.values()))).device
 
     def gradients(shard: tuple[int, Int64]) -> Gradients:
         torch.set_num_threads(1)  # a thread of the pool keeps its own number

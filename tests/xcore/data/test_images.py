@@ -160,3 +160,52 @@ def test_real_images(name: str, first: list[int], real_data: Callable[[str], Pat
     assert dataset.Y("train").indices[:5].tolist() == first
     raw = np.frombuffer(gzip.decompress(part["features"].read_bytes()), np.uint8)[16:]
     np.testing.assert_array_equal(dataset.images("train").ravel(), raw)
+
+
+COMPOSED = {"kind": "idx", "n_labels": 4, "side_by_side": 3}
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+def test_composed_rows_hold_images_side_by_side_and_their_classes_as_a_number(
+    block_bytes: int, tmp_path: Path, ingested: Run
+) -> None:
+    images, classes = pictures(9, 4, 5), np.arange(9) % 4
+    part = pair(tmp_path, images, classes)
+    dataset, _ = ingested(reader=COMPOSED | {"composed_rows": 30}, train=[part], block_bytes=block_bytes)
+    assert (dataset.image_shape, dataset.n_labels) == ((4, 15, 1), 64)
+    rows, labels = dataset.images("train")[..., 0], dataset.Y("train").indices
+    assert rows.shape == (30, 4, 15)
+    for row, label in zip(rows, labels.tolist(), strict=True):
+        digits = []
+        for place in range(3):
+            same = (images == row[:, 5 * place : 5 * place + 5]).all(axis=(1, 2))
+            assert same.sum() == 1, "each place holds a whole image"
+            digits.append(int(classes[same.argmax()]))
+        assert label == 16 * digits[0] + 4 * digits[1] + digits[2]
+    assert len({row.tobytes() for row in rows}) > 20, "images are drawn anew for each row"
+
+
+def test_composed_rows_may_have_a_label_for_each_place(tmp_path: Path, ingested: Run) -> None:
+    part = pair(tmp_path, pictures(9, 2, 2), np.arange(9) % 4)
+    by_number, _ = ingested(reader=COMPOSED, train=[part])
+    by_place, _ = ingested(reader=COMPOSED | {"composed_labels": "places"}, train=[part])
+    assert by_place.n_labels == 12
+    numbers, places = by_number.Y("train").indices, by_place.Y("train").indices.reshape(9, 3)
+    assert np.array_equal(places - [0, 4, 8], np.stack(np.unravel_index(numbers, (4, 4, 4)), axis=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"side_by_side": 2}, "side_by_side needs n_labels"),
+        ({"composed_rows": 5}, "composed_rows needs side_by_side"),
+        ({"side_by_side": 16, "n_labels": 10}, "make 1e\\+16 labels"),
+        ({"side_by_side": 2, "n_labels": 3}, "class out of range"),
+    ],
+)
+def test_compositions_that_cannot_be_are_refused(
+    options: dict[str, int], message: str, tmp_path: Path, ingested: Run
+) -> None:
+    part = pair(tmp_path, pictures(9, 2, 2), np.arange(9) % 4)
+    with pytest.raises((ConfigError, InputError, ValueError), match=message):
+        ingested(reader={"kind": "idx", **options}, train=[part])

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xcore.errors import ConfigError
+from xcore.grouping.label_tree import Shape, embed_labels, order_labels
 from xcore.models.parabel import FittedParabel, Parabel
 from xcore.models.parabel.calibration import fit_curves
-from xcore.grouping.label_tree import Shape, embed_labels, order_labels
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from xcore.data.readers.base import INT32_MAX, MOST_LABELS, Block, FilePair, Form, Part, Shape, agreed
 from xcore.data.readers.pairs import PairReader, merged, pair_of
 from xcore.data.readers.sparse_rows import list_array
 from xcore.data.readers.streams import COMPRESSION, damaged_file, missing_file
-from xcore.errors import InputError, Place
-from xcore.numeric.matrices import Int64
+from xcore.errors import ConfigError, InputError, Place
+from xcore.numeric.matrices import Int64, row_blocks
 
 BYTE = 0x08
 TYPES = {BYTE: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -27,12 +27,41 @@ SWAPPED = "Check that features names the images and labels the classes."
 
 
 class IdxReader(PairReader):
-    """idx files, the format of MNIST: images (rows, height, width, optional channels), one class number per image."""
+    """idx files, the format of MNIST: images (rows, height, width, optional channels), one class number per image.
+
+    With `side_by_side` each row is composed of several images that are drawn at random, always the same ones. Ten
+    digits make 10^3 classes in rows of three images, and 10^5 in rows of five.
+    """
 
     kind: Literal["idx"] = "idx"
     n_labels: int | None = Field(
-        None, ge=1, le=INT32_MAX, description="Number of classes. Empty: taken from the files."
+        None,
+        ge=1,
+        le=INT32_MAX,
+        description="Number of classes of an image. Empty: taken from the files. Needed with side_by_side.",
     )
+    side_by_side: int = Field(
+        1, ge=1, le=16, description="Number of images in a row. Above 1, rows are composed of images drawn at random."
+    )
+    composed_rows: int | None = Field(
+        None,
+        ge=1,
+        le=INT32_MAX,
+        description="Number of rows to compose of each pair of files. Empty: as many as there are images.",
+    )
+    composed_labels: Literal["number", "places"] = Field(
+        "number",
+        description="Labels of a composed row. number: one label, the classes read as the digits of a number. "
+        "places: one label per image, for its place and class.",
+    )
+
+    @model_validator(mode="after")
+    def _composition_is_complete(self) -> Self:
+        if self.side_by_side > 1 and self.n_labels is None:
+            raise ValueError("side_by_side needs n_labels, the number of classes of an image")
+        if self.side_by_side == 1 and self.composed_rows is not None:
+            raise ValueError("composed_rows needs side_by_side above 1")
+        return self
 
     @property
     def form(self) -> Form:
@@ -48,9 +77,27 @@ class IdxReader(PairReader):
             agreed(name, [(file, size[axis]) for file, size in sizes])
             for axis, name in enumerate(("pixel rows", "pixel columns", "channels"))
         )
-        return Shape(height * width * channels, self.n_labels, (height, width, channels))
+        width *= self.side_by_side
+        return Shape(height * width * channels, self._n_row_labels, (height, width, channels))
+
+    @property
+    def _n_row_labels(self) -> int | None:
+        if self.n_labels is None or self.side_by_side == 1:
+            return self.n_labels
+        if self.composed_labels == "places":
+            return self.n_labels * self.side_by_side
+        n_labels: int = self.n_labels**self.side_by_side
+        if n_labels > INT32_MAX:
+            raise ConfigError(
+                f"{self.side_by_side} images of {self.n_labels} classes side by side make {n_labels:.2g} labels, "
+                f"expected at most {INT32_MAX:,}: take fewer images, or composed_labels: places"
+            )
+        return n_labels
 
     def pair_blocks(self, pair: FilePair, block_bytes: int) -> Iterator[Block]:
+        if self.side_by_side > 1:
+            yield from self._composed_blocks(pair, block_bytes)
+            return
         with opened(pair.features) as images, opened(pair.labels) as classes:
             size = int(np.prod(images.image_shape(), dtype=np.int64))
             n_rows, at_once = classes.rows_of_classes(), max(1, block_bytes // size)
@@ -62,6 +109,46 @@ class IdxReader(PairReader):
                 yield self._with_classes(block, classes, lines)
             images.finish()
             classes.finish()
+
+    def _composed_blocks(self, pair: FilePair, block_bytes: int) -> Iterator[Block]:
+        """Rows of several images. All images of the pair are in memory, for any of them may come next."""
+        with opened(pair.features) as images, opened(pair.labels) as classes:
+            shape = images.image_shape()
+            n_images = classes.rows_of_classes()
+            pixels = np.frombuffer(images.read(n_images * int(np.prod(shape))), np.uint8).reshape(n_images, *shape)
+            numbers = classes.numbers(n_images)
+            images.finish()
+            classes.finish()
+        self._check_classes(numbers, classes.file)
+        n_rows = self.composed_rows or n_images
+        drawn = np.random.default_rng(n_images).integers(0, n_images, (n_rows, self.side_by_side))
+        size = pixels[0].size * self.side_by_side
+        for part in row_blocks(n_rows, max(1, block_bytes // size)):
+            own = drawn[part]
+            beside = pixels[own].transpose(0, 2, 1, 3, 4).reshape(len(own), -1)
+            buffer = pa.py_buffer(np.ascontiguousarray(beside))
+            image = pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), len(own), [None, buffer])
+            lines = np.arange(part.start, part.stop, dtype=np.int64) + 1
+            block = Block(images.file, pa.record_batch({"line": lines, "image": image}))
+            yield merged(block, self._composed_lists(numbers[own]), {}, classes.file)
+
+    def _check_classes(self, numbers: Int64, file: str) -> None:
+        """A composed row has no line of its own in the file, so a bad class stops the reading."""
+        limit = self.n_labels or MOST_LABELS
+        bad = np.flatnonzero((numbers < 0) | (numbers >= limit))
+        if len(bad):
+            place, found = Place(file, int(bad[0]) + 1), str(numbers[bad[0]])
+            raise InputError(place, "class out of range", found, f"a class number from 0 to {limit - 1}")
+
+    def _composed_lists(self, classes: Int64) -> pa.Array:
+        """Labels of rows with these classes (n, images)."""
+        n, n_images = classes.shape
+        base = self.n_labels or 1
+        if self.composed_labels == "places":
+            labels = classes + base * np.arange(n_images)
+            return list_array(np.arange(n + 1) * n_images, labels.reshape(-1).astype(np.int32))
+        numbers = classes @ base ** np.arange(n_images)[::-1]
+        return list_array(np.arange(n + 1), numbers.astype(np.int32))
 
     def _with_classes(self, block: Block, classes: IdxStream, lines: Int64) -> Block:
         numbers = classes.numbers(len(lines))

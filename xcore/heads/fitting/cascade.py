@@ -11,6 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, linear, log_so
 from xcore.heads.cascade import FittedCascade, Further, MultiHeadCascade
 from xcore.heads.codec import LabelCodec
 from xcore.heads.fitting.base import Targets, TorchHead, array_of, log_odds, log_shares, on, weights
+from xcore.heads.fitting.grouped import grouped_products
 from xcore.numeric.matrices import Float32, Int64
 from xcore.training.shards import Lookup
 
@@ -97,7 +98,7 @@ class CascadeModule(TorchHead):
         table = lookup(f"head.{n_digits}", children[children < n_rows])
         table = pad(table, (0, 0, 0, len(children) - len(table))).view(len(used), length, -1)  # the last may be short
         own = linear(x, self.narrow[n_digits - 2], self.narrow_biases[n_digits - 2])
-        logits = torch.bmm(table[on(x, place)], own[on(x, pairs.rows)].unsqueeze(2)).squeeze(2)
+        logits = grouped_products(own, table, pairs.rows, place)
         return logits, on(x, (pairs.prefixes[:, None] * length + np.arange(length)) < n_rows)
 
     def _softmax_loss(self, x: torch.Tensor, scores: torch.Tensor, targets: Targets, lookup: Lookup) -> torch.Tensor:
