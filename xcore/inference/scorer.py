@@ -78,7 +78,7 @@ class Scorer:
     label_ids, label_names : string (n_labels,)
         Id and name of each label number of the model.
     text : AnyFittedText or None
-        What makes features of text.
+        What makes features of text; None for other rows, and for a model that takes plain texts.
     """
 
     fitted: Fitted
@@ -93,9 +93,10 @@ class Scorer:
                 f"the model knows {self.fitted.n_labels} labels but the label table has {len(self.label_ids)}: "
                 "take the table of the dataset that the model was trained on"
             )
-        if (self.form == "text") != (self.text is not None):
+        needs_text = self.form == "text" and self.fitted.form != "text"
+        if (needs_text and self.text is None) or (self.form != "text" and self.text is not None):
             raise ConfigError("a model of texts needs the vocabulary it was trained with, and only such a model")
-        if self.text is not None and self.fitted.form != "text" and self.text.n_features != self.fitted.n_features:
+        if needs_text and self.text is not None and self.text.n_features != self.fitted.n_features:
             raise ConfigError(
                 f"the model was trained on {self.fitted.n_features} features but the vocabulary has "
                 f"{self.text.n_features}: take the vocabulary that the model was trained with"
@@ -128,10 +129,10 @@ class Scorer:
         ConfigError
             A column is missing, or a row does not lie in the model's feature space; the first such row is named.
         """
-        if self.text is not None:
+        if self.form == "text":
             (column,) = self._columns(rows, "text")
             texts = ["" if text is None else text for text in column.to_pylist()]
-            if self.fitted.form == "text":
+            if self.text is None or self.fitted.form == "text":
                 return texts
             return self.text.sequences(texts) if self.fitted.form == "tokens" else self.text.transform(texts)
         if self.form == "vector":
