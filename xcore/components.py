@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -28,6 +29,10 @@ class Component(BaseModel):
     def options(self) -> dict[str, Any]:
         """All fields as plain JSON values, in a form that names the component's result."""
         return self.model_dump(mode="json")
+
+    def source_files(self) -> tuple[Path, ...]:
+        """Files from outside that these options name: their content becomes part of the id of what is made of them."""
+        return ()
 
     def used_modules(self) -> Iterable[str]:
         """Names of modules that these options choose, beside the component's own: they count as code of the step."""

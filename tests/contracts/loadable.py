@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from tests.contracts.test_models import fitted, planted
+from tests.tiny_encoder import write_tiny_encoder
 from xcore.components import silent
 from xcore.embedding.network_features import FittedNetworkFeatures, NetworkFeatures
 from xcore.embedding.pca import FittedPca, Pca
@@ -27,6 +29,7 @@ from xcore.numeric.matrices import NO_LABEL
 from xcore.sampling.sampler import FittedSampler, FittedTree, Frequency, Tree, Uniform, load_sampler
 from xcore.text.family import load_text
 from xcore.text.tfidf import HashedTfidf, Tfidf
+from xcore.text.transformer import Transformer
 from xcore.text.wordllama import FittedEncoder, WordLlama
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData
@@ -68,6 +71,11 @@ def everything() -> dict[str, Loadable]:
     vectors = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
     encoder = FittedEncoder(WordLlama(), vectors, '{"model": {}}')
     found["text wordllama"] = Loadable(encoder.save, load_text, lambda loaded: [loaded.vectors[:1]], all_finite)
+    if find_spec("transformers"):
+        with TemporaryDirectory() as folder:
+            write_tiny_encoder(Path(folder))
+            tiny = Transformer(encoder=folder, max_tokens=8).fit([], silent)
+        found["text transformer"] = Loadable(tiny.save, load_text, lambda loaded: [loaded.transform(TEXTS)], all_finite)
     return found | of_groups()
 
 
