@@ -3,27 +3,6 @@
 from pathlib import Path
 
 WORDS = ["a", "law", "on", "fish", "and", "wheat", "the", "price", "of", "prices", "cod", "herring", "boats", "sea"]
-    "a",
-    "law",
-    "on",
-    "fish",
-    "and",
-    "wheat",
-    "the",
-    "price",
-    "of",
-    "prices",
-    "cod",
-    "herring",
-    "boats",
-    "sea",
-    "ant",
-    "bee",
-    "cat",
-    "dog",
-    "eel",
-    "fox",
-]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 
 

@@ -14,6 +14,7 @@ from xcore.library.classifier import Classifier
 from xcore.library.label_imputer import LabelImputer
 from xcore.models.base import Fitted, Model
 from xcore.models.ensemble.model import Ensemble, Member
+from xcore.models.memory.model import Memory
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.network import NeuralNetwork
 from xcore.models.omikuji import Omikuji
@@ -40,6 +41,7 @@ __all__ = [
     "LabelImputer",
     "LabelSide",
     "Member",
+    "Memory",
     "Model",
     "NegativeSampling",
     "NetworkFeatures",

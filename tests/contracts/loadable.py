@@ -22,6 +22,7 @@ from xcore.imputation.baseline import Baseline
 from xcore.imputation.imputed import Imputed
 from xcore.models.base import Fitted, Model
 from xcore.models.family import MODEL_KINDS, load_model
+from xcore.models.memory import Memory
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.parabel import Parabel
 from xcore.numeric.draws import keys_of
@@ -56,6 +57,8 @@ def everything() -> dict[str, Loadable]:
     found["model parabel, calibrated forest"] = of_model(Parabel(arity=3, depth=2, n_trees=2, calibrate="platt"))
     found["model negative-sampling, shortlist"] = of_model(NegativeSampling(epochs=1, shortlist=4))
     found["model negative-sampling, frequency"] = of_model(NegativeSampling(epochs=1, method="frequency"))
+    if find_spec("faiss"):
+        found["model memory, graph"] = of_model(Memory(exact_below=0))
     points, labels = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32), np.arange(50) % 11
     for options in (Uniform(), Frequency(), Tree()):
         found[f"sampler {options.kind}"] = of_sampler(options.fit(points, labels.astype(np.int32), 11), points)

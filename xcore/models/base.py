@@ -14,7 +14,7 @@ from xcore.errors import ConfigError
 from xcore.numeric.matrices import TopK, sparse_of_dense
 from xcore.text.family import AnyText
 from xcore.training.context import FitContext
-from xcore.training.data import LabelledRows, Matrix, RowForm, RowsInMemory, TrainingData, Wish, checked_rows
+from xcore.training.data import LabelledRows, LabelSide, Matrix, RowForm, RowsInMemory, TrainingData, Wish, checked_rows
 from xcore.training.stages import DeclaredStage, prepare
 
 
@@ -71,6 +71,22 @@ class NestedModel:
     model: Model
     seed: int = 0
     text: AnyText | None = None
+
+
+@runtime_checkable
+class Extensible(Protocol):
+    """A trained model that can predict labels that it was not trained on, by what is known about them."""
+
+    def with_labels(self, labels: LabelSide) -> Fitted:
+        """The same model with more labels, numbered after those that it knows.
+
+        Parameters
+        ----------
+        labels : LabelSide
+            The new labels only. ``X`` are their texts as rows of the model's row space; a model that takes plain texts
+            needs the texts alone.
+        """
+        ...
 
 
 class Model(Component):

@@ -27,10 +27,11 @@ from xcore.artifacts import Artifact, Recipe
 from xcore.data.source import Source
 from xcore.errors import ConfigError
 from xcore.inference.scorer import Cut
+from xcore.models.dev_choice import hits_of
 from xcore.models.ensemble import Ensemble, Member
 from xcore.models.ensemble.fitted import FittedEnsemble, FittedMember
 from xcore.models.ensemble.scale import Scale, best_of_sum, common_scale, relative
-from xcore.models.ensemble.weights import choose_weights, hits_of
+from xcore.models.ensemble.weights import choose_weights
 from xcore.models.family import AnyModel
 from xcore.models.ova import Ova
 from xcore.models.parabel import Parabel

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xcore.models.base import Fitted
+from xcore.models.dev_choice import dev_sample, hits_of
 from xcore.models.ensemble.fitted import FittedEnsemble, FittedMember
 from xcore.models.ensemble.scale import Scale, common_scale
-from xcore.models.ensemble.weights import choose_weights, hits_of
+from xcore.models.ensemble.weights import choose_weights
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK
 from xcore.text.family import AnyFittedText
-from xcore.training.data import LabelledRows, Matrix, TrainingData
+from xcore.training.data import Matrix, TrainingData
 
 if TYPE_CHECKING:
     from xcore.models.ensemble.model import Ensemble
@@ -30,19 +31,10 @@ def combined(
     equal = np.repeat(1 / (len(copies) * copies), copies)
     members = [FittedMember(*one, weight=float(weight)) for one, weight in zip(fitted, equal, strict=True)]
     metrics: dict[str, float] = {}
-    rows = _sample(data.dev)
+    rows = dev_sample(data.dev, DEV_ROWS)
     if rows is not None:
         members, metrics = _weighted(members, copies.tolist(), *rows, options.candidates)
     return FittedEnsemble(options.form_for([data.form]), options.candidates, tuple(members)), metrics
-
-
-def _sample(dev: LabelledRows | None) -> tuple[Matrix, CSR] | None:
-    """Some dev rows; None where none of them has a label."""
-    if dev is None or not dev.Y.nnz:
-        return None
-    numbers = np.arange(0, dev.Y.shape[0], max(1, -(-dev.Y.shape[0] // DEV_ROWS)))
-    X = dev.X
-    return [X[number] for number in numbers] if isinstance(X, list) else X[numbers], dev.Y[numbers].tocsr()
 
 
 def _weighted(

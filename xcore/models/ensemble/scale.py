@@ -14,7 +14,7 @@ from sklearn.isotonic import isotonic_regression
 
 from xcore.numeric.matrices import NO_LABEL, Float32, Float64, Int32, TopK, row_blocks
 from xcore.numeric.parallel import over_blocks
-from xcore.numeric.topk import best_first, clear, offer
+from xcore.numeric.topk import best_first, clear, offer_sums
 
 BIN = 50  # offers of neighbouring scores that are counted together, before their shares are made to rise
 BLOCK_ROWS = 512
@@ -104,13 +104,5 @@ def best_of_sum(labels: Int32, scores: Float64, k: int) -> TopK:
 def _best_of_sum(labels: Int32, scores: Float64, best: Int32, best_scores: Float32) -> None:
     clear(best_scores, best)
     for row in range(len(labels)):
-        order = np.argsort(labels[row], kind="mergesort")  # stable: members stay in their order
-        at = 0
-        while at < len(order):
-            label, total = labels[row, order[at]], 0.0
-            while at < len(order) and labels[row, order[at]] == label:
-                total += scores[row, order[at]]
-                at += 1
-            if label != NO_LABEL:
-                offer(best_scores[row], best[row], np.float32(total), label)
+        offer_sums(best_scores[row], best[row], labels[row], scores[row])
         best_first(best_scores[row], best[row])

@@ -6,20 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from xcore.models.dev_choice import DEPTH, hits_of, ideal_gains, ndcg
 from xcore.numeric.matrices import CSR, NO_LABEL, Float64, Int32
 
-DEPTH = 5  # the weights are chosen by nDCG at this rank
 SHARES = np.linspace(0, 1, 21)  # weights that are tried for one member, the others sharing the rest as before
 ROUNDS = 5
-
-
-def hits_of(labels: Int32, truth: CSR) -> Float64:
-    """1 where an offered label (n, k) is among the row's true labels, else 0."""
-    rows = np.arange(len(labels))[:, None]
-    keys = rows * truth.shape[1] + labels
-    true_rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
-    found = np.isin(keys, true_rows * truth.shape[1] + truth.indices) & (labels != NO_LABEL)
-    return np.asarray(found, np.float64)
 
 
 def choose_weights(labels: list[Int32], scores: list[Float64], truth: CSR) -> tuple[Float64, float]:
@@ -37,10 +28,10 @@ def choose_weights(labels: list[Int32], scores: list[Float64], truth: CSR) -> tu
     most, each O(n u) for u candidates of all members together.
     """
     table, hits = _aligned(labels, scores, truth)
-    ideal = _ideal(truth)
+    ideal = ideal_gains(truth)
 
     def quality(weights: Float64) -> float:
-        return _ndcg(np.einsum("m,mnu->nu", weights, table), hits, ideal)
+        return _quality(np.einsum("m,mnu->nu", weights, table), hits, ideal)
 
     return _ascend(quality, np.full(len(table), 1 / len(table)))
 
@@ -77,14 +68,7 @@ def _aligned(labels: list[Int32], scores: list[Float64], truth: CSR) -> tuple[Fl
     return table, hits_of(united, truth)
 
 
-def _ideal(truth: CSR) -> Float64:
-    gains = np.cumsum(1 / np.log2(np.arange(DEPTH) + 2))
-    n_true = np.minimum(np.diff(truth.indptr), DEPTH)
-    return np.where(n_true > 0, gains[np.maximum(n_true - 1, 0)], np.inf)
-
-
-def _ndcg(scores: Float64, hits: Float64, ideal: Float64) -> float:
+def _quality(scores: Float64, hits: Float64, ideal: Float64) -> float:
     depth = min(DEPTH, scores.shape[1])
     places = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
-    gains = np.take_along_axis(hits, places, axis=1) / np.log2(np.arange(depth) + 2)
-    return float((gains.sum(axis=1) / ideal).mean())
+    return ndcg(np.take_along_axis(hits, places, axis=1), ideal)
