@@ -37,6 +37,7 @@ KNOWS_MLFLOW = {
     "tasks/lost_runs.py",
     "tasks/model_registry.py",
     "tasks/pyfunc.py",
+    "tasks/served_model.py",
     "tasks/scoring_app.py",
 }
 

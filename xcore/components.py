@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
@@ -37,6 +37,18 @@ class Component(BaseModel):
     def used_modules(self) -> Iterable[str]:
         """Names of modules that these options choose, beside the component's own: they count as code of the step."""
         return ()
+
+
+def components_in(value: Any) -> Iterator[Component]:
+    """All components in a tree of options, the outermost first."""
+    if isinstance(value, Component):
+        yield value
+        value = [getattr(value, name) for name in type(value).model_fields]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from components_in(item)
 
 
 def label_of(component: Component) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field
 
-from xcore.errors import ArtifactDamaged
+from xcore.errors import ArtifactDamaged, ConfigError
 from xcore.files import opened_part, save_part
-from xcore.models.base import Fitted, rows_for
+from xcore.models.base import Extensible, Fitted, rows_for
 from xcore.models.ensemble.scale import Scale, best_of_sum, common_scale
 from xcore.models.family import load_model
 from xcore.numeric.arrays import write_arrays
@@ -21,7 +21,7 @@ from xcore.numeric.checks import ArrayFile
 from xcore.numeric.matrices import TopK, row_blocks
 from xcore.saved import Count, Described, read_json
 from xcore.text.family import AnyFittedText, load_text
-from xcore.training.data import Matrix, RowForm
+from xcore.training.data import LabelSide, Matrix, RowForm
 
 BLOCK_ROWS = 8192
 
@@ -48,9 +48,17 @@ class FittedMember:
 
     def predict_topk(self, rows: Matrix, k: int) -> TopK:
         """Its own ranking of rows of the ensemble."""
-        if self.text is not None:
-            rows = self.text.sequences(rows) if self.fitted.form == "tokens" else self.text.transform(rows)
-        return self.fitted.predict_topk(rows, k)
+        return self.fitted.predict_topk(rows if self.text is None else self._rows_of(self.text, rows), k)
+
+    def with_labels(self, labels: LabelSide) -> FittedMember:
+        """The member with more labels; itself if it cannot have them."""
+        if not isinstance(self.fitted, Extensible):
+            return self
+        own = labels if self.text is None else LabelSide(labels.texts, self._rows_of(self.text, list(labels.texts)))
+        return replace(self, fitted=self.fitted.with_labels(own))
+
+    def _rows_of(self, text: AnyFittedText, texts: list[str]) -> Matrix:
+        return text.sequences(texts) if self.fitted.form == "tokens" else text.transform(texts)
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,17 @@ class FittedEnsemble:
 
     @property
     def n_labels(self) -> int:
-        return self.members[0].fitted.n_labels
+        """Labels of all members; those that were added later are known to some members only."""
+        return max(member.fitted.n_labels for member in self.members)
+
+    def with_labels(self, labels: LabelSide) -> FittedEnsemble:
+        """The same ensemble with more labels, which the members offer that find labels by their names."""
+        if not any(isinstance(member.fitted, Extensible) for member in self.members):
+            raise ConfigError(
+                "no member of the ensemble can predict labels that it was not trained on: add one that can, such as "
+                "memory"
+            )
+        return replace(self, members=tuple(member.with_labels(labels) for member in self.members))
 
     def predict_topk(self, X: Matrix, k: int) -> TopK:
         """The k labels of the largest weighted sums of scores on the common scale.
