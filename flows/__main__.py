@@ -101,6 +101,9 @@ def _add_model_commands(commands: Any) -> None:
         parser.add_argument("--json", action="store_true")
         parser.set_defaults(run=_models, action=action)
     register.add_argument("model", help="model/ID")
+    register.add_argument(
+        "--labels", type=Path, metavar="FILE", help="table with labels that the model was not trained on (id, name)"
+    )
     promote.add_argument("version", help="a version number or an alias")
     serve = actions.add_parser("serve", help="answer rows over HTTP with a version of a registered model, until Ctrl-C")
     serve.add_argument("name", help="name of the registered model, which is the experiment's")

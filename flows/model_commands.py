@@ -9,6 +9,7 @@ from rich.table import Table
 
 from flows.terminal import wide_console
 from tasks.model_registry import find_model, find_version, parts_of, promote, register, rollback, source_run, versions
+from xcore.data.source import LabelFile
 
 
 def list_models(arguments: argparse.Namespace) -> int:
@@ -34,7 +35,8 @@ def list_models(arguments: argparse.Namespace) -> int:
 def register_models(arguments: argparse.Namespace) -> int:
     """Register a model of the store; the run that made it is found by its tag."""
     ref = find_model(arguments.name, arguments.model)
-    version, is_new = register(arguments.name, parts_of(ref), source_run(arguments.name, ref))
+    labels = LabelFile(path=arguments.labels) if arguments.labels else None
+    version, is_new = register(arguments.name, parts_of(ref), source_run(arguments.name, ref), labels)
     return _say(arguments, f"{ref} is {version}{'' if is_new else ', as it was before'}", version=version.number)
 
 

@@ -14,6 +14,7 @@ from tasks.execution import make_result
 from tasks.model_registry import find_model, parts_of
 from tasks.score import deliver, scores_recipe
 from xcore.artifacts import Recipe
+from xcore.data.source import LabelFile
 from xcore.inference.scorer import Batch, Cut
 
 
@@ -33,6 +34,11 @@ class ScoreParams(FlowParams):
     rows: Batch = Field(description="The rows to score.")
     cut: Cut = Field(Cut(), description="How many labels each row gets.")
     names: bool = Field(True, description="Write the names of the labels next to their ids.")
+    labels: LabelFile | None = Field(
+        None,
+        description="Table with labels that the model was not trained on. The model finds them by their names. Only "
+        "for models that can, such as memory. Empty: the labels of the training.",
+    )
     block_mb: int = Field(
         16,
         ge=1,
@@ -44,6 +50,11 @@ class ScoreParams(FlowParams):
     output: Path | None = Field(
         None, description="Parquet file for a copy of the scores. Empty: the scores are only in the store."
     )
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _path_alone(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str | Path) else value
 
     @field_validator("model", mode="before")
     @classmethod
@@ -58,7 +69,7 @@ class ScoreParams(FlowParams):
 def plan_score(params: ScoreParams) -> Recipe:
     """Scores of files by a model."""
     parts = parts_of(find_model(params.name, params.model))
-    return scores_recipe(parts, params.rows, params.cut, params.names, params.block_mb)
+    return scores_recipe(parts, params.rows, params.cut, params.names, params.block_mb, params.labels)
 
 
 @flow(name="score", flow_run_name="{params.run_name}")

@@ -9,6 +9,9 @@ from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.data.dataset import Dataset
 from xcore.data.features import Features, FeatureWriter
 from xcore.text.family import AnyText, load_text
+from xcore.training.checkpoints import Checkpoints
+
+FAST_BLOCK, SLOW_BLOCK = 8192, 1024  # rows
 
 
 def fit_vocabulary(context: BuildContext) -> Mapping[str, Any]:
@@ -21,21 +24,26 @@ def fit_vocabulary(context: BuildContext) -> Mapping[str, Any]:
 
 
 def featurise_text(context: BuildContext) -> Mapping[str, Any]:
-    """Apply the vocabulary to every split."""
+    """Apply the vocabulary to every split; after a kill, a slow one does not make finished blocks again."""
     dataset = Dataset(context.inputs["dataset"].directory)
     fitted = load_text(context.inputs["vocabulary"].directory)
+    blocks = Checkpoints(context.scratch, "features")  # the folder belongs to this artifact alone
     total = sum(dataset.n_rows(split) for split in dataset.splits)
     with FeatureWriter(context.directory, fitted.n_features) as writer:
         for split in dataset.splits:
-            for texts in dataset.text_blocks(split):
-                writer.write(split, fitted.transform(texts.to_pylist()))
+            for texts in dataset.text_blocks(split, SLOW_BLOCK if context.options.is_slow else FAST_BLOCK):
+                kept = blocks.read(f"rows-{writer.total_rows}") if context.options.is_slow else None
+                rows = kept["rows"] if kept else fitted.transform(texts.to_pylist())
+                if context.options.is_slow and not kept:
+                    blocks.write({"rows": rows}, f"rows-{writer.total_rows}")
+                writer.write(split, rows)
                 context.report(writer.total_rows, total)
     return {"features": fitted.n_features, "rows": writer.rows, "non_zeros": writer.non_zeros}
 
 
 def vocabulary_recipe(dataset: Recipe, text: AnyText) -> Recipe:
     """What makes features of a dataset's texts."""
-    return Recipe("vocabulary", fit_vocabulary, text, {"dataset": dataset})
+    return Recipe("vocabulary", fit_vocabulary, text, {"dataset": dataset}, sources=text.source_files())
 
 
 def features_recipe(dataset: Recipe, vocabulary: Recipe, text: AnyText) -> Recipe:

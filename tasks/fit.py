@@ -3,33 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from tasks.featurise import features_recipe, vocabulary_recipe
 from tasks.stages import stage_recipes
 from tasks.training_data import fit_context, forms_of, open_training_data, row_inputs
-from xcore.artifacts import BuildContext, Recipe
-from xcore.models.base import Model, choose_form
-from xcore.training.data import RowForm
+from xcore.artifacts import Artifact, BuildContext, Recipe
+from xcore.models.base import Model, NestedModel
+from xcore.text.family import load_text
+from xcore.training.data import PreparedStage, RowForm, TrainingData
 
 
 def fit_model(context: BuildContext) -> Mapping[str, Any]:
     """Train on the training split: on its own labels or on imputed ones; a killed fit continues from its checkpoint."""
     model: Model = context.options
-    form = choose_form(type(model), forms_of(context.inputs))
+    form = model.form_for(forms_of(context.inputs))
     stages = {role: declared.options for role, declared in model.stages(form).items()}
     data = open_training_data(context.inputs, form, model.wants, stages)
-    fitted = model.fit(data, fit_context(context))
+    fitted = model.fit(_with_nested_models(data, model, context.inputs), fit_context(context))
     fitted.save(context.directory)
     positives = data.Y.nnz
     return {"rows": data.Y.shape[0], "features": fitted.n_features, "labels": fitted.n_labels, "positives": positives}
 
 
+def _with_nested_models(data: TrainingData, model: Model, inputs: Mapping[str, Artifact]) -> TrainingData:
+    """The data with the models that `model` holds, and what makes their rows of texts."""
+    for role, nested in model.nested_models().items():
+        data = data.with_stage(role, PreparedStage(nested.model.load(inputs[role].directory)))
+        if _text_role(role) in inputs:
+            text = load_text(inputs[_text_role(role)].directory)
+            data = data.with_stage(_text_role(role), PreparedStage(text))
+    return data
+
+
 def model_recipe(model: Model, forms: Sequence[RowForm], data: Mapping[str, Recipe], seed: int) -> Recipe:
-    """A model trained on rows that can be had in some forms, with the stages that it declares.
+    """A model trained on rows that can be had in some forms, with the stages and the models that it declares.
 
     `data` holds the recipes of the dataset, its features, its vocabulary and imputed labels, if they exist.
     """
-    form = choose_form(type(model), forms)
+    form = model.form_for(forms)
     names = ("dataset", "labels", "vocabulary") if "labels" in model.wants else ("dataset", "labels")
     inputs = {name: data[name] for name in names if name in data} | row_inputs(form, data)
-    return Recipe("model", fit_model, model, inputs | stage_recipes(model, form, data, seed), seed=seed)
+    made = stage_recipes(model, form, data, seed) | _nested_recipes(model, forms, form, data, seed)
+    return Recipe("model", fit_model, model, inputs | made, seed=seed)
+
+
+def _nested_recipes(
+    model: Model, forms: Sequence[RowForm], form: RowForm, data: Mapping[str, Recipe], seed: int
+) -> dict[str, Recipe]:
+    """The models inside a model, each as it would be trained alone; of a model of texts, also what makes their rows."""
+    made: dict[str, Recipe] = {}
+    for role, nested in model.nested_models().items():
+        own_forms, own_data = _rows_of(nested, forms, data)
+        recipe = model_recipe(nested.model, own_forms, own_data, seed + nested.seed)
+        made[role] = replace(recipe, title=f"fit {role.replace('-', ' ')}")
+        if form == "text" and nested.model.form_for(own_forms) != "text":
+            made[_text_role(role)] = own_data["vocabulary"]
+    return made
+
+
+def _rows_of(
+    nested: NestedModel, forms: Sequence[RowForm], data: Mapping[str, Recipe]
+) -> tuple[Sequence[RowForm], Mapping[str, Recipe]]:
+    """The forms of a nested model's rows, and the recipes that make them."""
+    if nested.text is None:
+        return forms, data
+    vocabulary = vocabulary_recipe(data["dataset"], nested.text)
+    features = features_recipe(data["dataset"], vocabulary, nested.text)
+    return (nested.text.makes, "tokens", "text"), {**data, "vocabulary": vocabulary, "features": features}
+
+
+def _text_role(role: str) -> str:
+    return f"{role}-text"

@@ -9,25 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
-import xcore
 from tasks import settings
 from tasks.score import ModelParts, UsedModel
+from tasks.served_model import served_parts
 from tasks.tracking import experiment_id
 from tasks.tracking_client import tracking_client
 from xcore.artifacts import ArtifactRef, KeptArtifact
+from xcore.artifacts.identity import ID_LENGTH, file_sha256
 from xcore.components import Component
 from xcore.data.dataset import Dataset
-from xcore.data.feature_files import COLUMNS
+from xcore.data.source import LabelFile
 from xcore.errors import ArtifactError, ConfigError
-from xcore.inference.scorer import Cut
 from xcore.models.base import Model
 from xcore.models.family import AnyModel
 from xcore.names import checked_name
@@ -36,16 +34,12 @@ from xcore.text.family import AnyText
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
-    from mlflow.models import ModelSignature
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 MODEL_TAG = "eyrie.model"
 REPLACED_TAG = "eyrie.replaced_version"
 ROLLED_BACK_TAG = "eyrie.rolled_back_to"
-SERVING_CODE = Path(__file__).with_name("pyfunc.py")
-LIBRARIES = ("mlflow", "numpy", "scipy", "pandas", "pyarrow", "numba", "pydantic", "scikit-learn",
-             "threadpoolctl")  # fmt: skip
-EXAMPLE_CHARACTERS = 500
+LABELS_TAG = "eyrie.labels"
 
 
 @dataclass(frozen=True)
@@ -158,20 +152,23 @@ def champion_parts(name: str) -> tuple[ModelParts | None, str]:
         return None, f"the champion, {current}, cannot be opened: {error}"
 
 
-def register(name: str, parts: ModelParts, run_id: str | None) -> tuple[Version, bool]:
+def register(name: str, parts: ModelParts, run_id: str | None, labels: LabelFile | None = None) -> tuple[Version, bool]:
     """The version that serves a model, and whether it is new: found by the model's id, or logged and registered now.
+
+    `labels` is a table with labels that the model was not trained on; a version with other labels is another version.
 
     It holds a copy of the model's files, the label table, the vocabulary and the code, so that it serves what was
     trained, whatever happens to the store or to the code.
     """
-    known = next((version for version in versions(name) if version.model.id == parts.model.id), None)
+    tags = {f"eyrie.{kind}": key for kind, key in parts.ids().items()} | _label_tag(labels)
+    same = {tag: tags.get(tag, "") for tag in (MODEL_TAG, LABELS_TAG)}
+    known = next((one for one in versions(name) if {tag: one.tags.get(tag, "") for tag in same} == same), None)
     if known:
         return known, False
     client = tracking_client()
     if _aliases(client, name) is None:
         _create(client, name)
-    tags = {f"eyrie.{kind}": key for kind, key in parts.ids().items()}
-    logged = _logged_model(client, name, parts, run_id, tags)
+    logged = _logged_model(client, name, parts, run_id, tags, labels)
     version = client.create_model_version(
         name, f"models:/{logged}", run_id=run_id, tags=tags, model_id=logged, description=_description(parts)
     )
@@ -255,7 +252,12 @@ def registered_ids() -> set[str]:
 
 
 def _logged_model(
-    client: MlflowClient, name: str, parts: ModelParts, run_id: str | None, tags: Mapping[str, str]
+    client: MlflowClient,
+    name: str,
+    parts: ModelParts,
+    run_id: str | None,
+    tags: Mapping[str, str],
+    labels: LabelFile | None,
 ) -> str:
     """The id of the logged model that holds a model's files; one that an interrupted call left whole is used."""
     from mlflow.entities import LoggedModelOutput
@@ -264,7 +266,8 @@ def _logged_model(
 
     experiment = experiment_id(client, name)
     for known in client.search_logged_models([experiment], f"tags.`{MODEL_TAG}` = '{tags[MODEL_TAG]}'"):
-        if known.status == "READY":  # MLflow does not find it by its status
+        # MLflow does not find it by its status
+        if known.status == "READY" and known.tags.get(LABELS_TAG, "") == tags.get(LABELS_TAG, ""):
             return str(known.model_id)
     model = client.create_logged_model(
         experiment, name, run_id, dict(tags), model_type=parts.used.family.options()["kind"]
@@ -278,54 +281,16 @@ def _logged_model(
             mlflow_model=ServedModel(
                 model.artifact_location, run_id, model_uuid=model.model_id, model_id=model.model_id
             ),
-            **_served(parts),
+            **served_parts(parts, labels, Path(folder)),
         )
         client.log_model_artifacts(model.model_id, str(target))
     client.finalize_logged_model(model.model_id, "READY")
     return str(model.model_id)
 
 
-def _served(parts: ModelParts) -> dict[str, Any]:
-    """What MLflow needs to know of a model."""
-    store = settings.store()
-    dataset = store.open(parts.dataset.ref).directory
-    files = {"model": store.open(parts.model.ref).directory, "labels": dataset / "labels.parquet"}
-    if parts.vocabulary:
-        files["vocabulary"] = store.open(parts.vocabulary.ref).directory
-    return {
-        "python_model": str(SERVING_CODE),
-        "artifacts": {name: str(path) for name, path in files.items()},
-        "code_paths": [str(Path(next(iter(xcore.__path__))))],
-        "model_config": {"form": parts.used.form},
-        "signature": _signature(parts.used.form),
-        "input_example": (_example(Dataset(dataset)), {"k": 5}),
-        "pip_requirements": [f"{library}=={metadata.version(library)}" for library in LIBRARIES],
-    }
-
-
-def _signature(form: str) -> ModelSignature:
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
-    from mlflow.types.schema import Array
-
-    rows = {
-        "text": [ColSpec(DataType.string, "text")],
-        "sparse": [ColSpec(Array(DataType.long), "indices"), ColSpec(Array(DataType.double), "values")],
-        "vector": [ColSpec(Array(DataType.double), "vector")],
-    }
-    answer = {"labels": DataType.string, "names": DataType.string, "scores": DataType.double}
-    cut = [ParamSpec("k", DataType.long, Cut().k), ParamSpec("threshold", DataType.double, None)]
-    outputs = Schema([ColSpec(Array(kind), name) for name, kind in answer.items()])
-    return ModelSignature(inputs=Schema(rows[form]), outputs=outputs, params=ParamSchema(cut))
-
-
-def _example(dataset: Dataset) -> Any:
-    """The first row of the training split."""
-    import pandas as pd
-
-    with pq.ParquetFile(dataset.directory / "train.parquet") as file:
-        first: dict[str, Any] = next(file.iter_batches(1, columns=COLUMNS[dataset.form])).to_pylist()[0]
-    return pd.DataFrame([first | ({"text": first["text"][:EXAMPLE_CHARACTERS]} if "text" in first else {})])
+def _label_tag(labels: LabelFile | None) -> dict[str, str]:
+    """What tells versions with other labels apart: the content of the table."""
+    return {} if labels is None else {LABELS_TAG: file_sha256(labels.path)[:ID_LENGTH]}
 
 
 def _description(parts: ModelParts) -> str:

@@ -34,7 +34,7 @@ class ServedModel(PythonModel):
         """Open the model, and answer one empty row, so that the first caller does not wait for the compiler."""
         files = {name: Path(path) for name, path in context.artifacts.items()}
         labels = pq.read_table(files["labels"])
-        self._scorer = Scorer(
+        self._scorer = Scorer.of_labels(
             load_model(files["model"]),
             context.model_config["form"],
             labels["id"],

@@ -14,7 +14,9 @@ from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.artifacts.identity import file_sha256
 from xcore.components import Component
 from xcore.data.dataset import Dataset
+from xcore.data.label_index import read_label_table
 from xcore.data.readers.base import Form
+from xcore.data.source import LabelFile
 from xcore.files import replacing
 from xcore.inference.scorer import SCORES_FILE, Batch, Cut, Scorer, score_batch
 from xcore.models.base import Model
@@ -75,13 +77,18 @@ class Scoring(Component):
     cut: Cut
     names: bool = Field(True, description="Write the names of the labels next to their ids.")
     block_mb: int = Field(16, ge=1, le=1024, description="Size of an input block, in megabytes.")
+    labels: LabelFile | None = Field(None, description="Table with more labels, which the model finds by their names.")
 
 
 def score_rows(context: BuildContext) -> Mapping[str, Any]:
     """Labels and scores of all rows of the files; after a kill, finished blocks are not scored again."""
     options: Scoring = context.options
+    scorer = open_scorer(options.model, context.inputs)
+    if options.labels is not None:
+        table = read_label_table(options.labels)
+        scorer = scorer.with_labels(table.ids, table.names)
     return score_batch(
-        open_scorer(options.model, context.inputs),
+        scorer,
         options.rows,
         options.cut,
         names=options.names,
@@ -92,10 +99,13 @@ def score_rows(context: BuildContext) -> Mapping[str, Any]:
     )
 
 
-def scores_recipe(parts: ModelParts, rows: Batch, cut: Cut, names: bool, block_mb: int) -> Recipe:
-    """The scores of the rows in files."""
-    options = Scoring(model=parts.used, rows=rows, cut=cut, names=names, block_mb=block_mb)
-    return Recipe("scores", score_rows, options, parts.inputs(), sources=tuple(rows.files))
+def scores_recipe(
+    parts: ModelParts, rows: Batch, cut: Cut, names: bool, block_mb: int, labels: LabelFile | None = None
+) -> Recipe:
+    """The scores of the rows in files; `labels` may add labels that the model was not trained on."""
+    options = Scoring(model=parts.used, rows=rows, cut=cut, names=names, block_mb=block_mb, labels=labels)
+    sources = (*rows.files, *([labels.path] if labels else []))
+    return Recipe("scores", score_rows, options, parts.inputs(), sources=sources)
 
 
 def deliver(scores: Artifact, output: Path) -> None:

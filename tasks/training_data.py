@@ -161,7 +161,14 @@ def _label_side(dataset: Dataset, inputs: Mapping[str, Artifact], wants: Collect
         return LabelSide(texts)
     vocabulary = inputs.get("vocabulary")
     X = load_text(vocabulary.directory).transform(texts) if vocabulary else None
-    return LabelSide(texts, X, dataset.label_features())
+    return LabelSide(texts, X, dataset.label_features(), _has_names(dataset))
+
+
+def _has_names(dataset: Dataset) -> bool:
+    """Whether any label has a name beside its id."""
+    table = dataset.label_table()
+    names = zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True)
+    return any(name and name != key for key, name in names)
 
 
 def _bags(dataset: Dataset, split: Split) -> Bags | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -29,9 +30,25 @@ class Component(BaseModel):
         """All fields as plain JSON values, in a form that names the component's result."""
         return self.model_dump(mode="json")
 
+    def source_files(self) -> tuple[Path, ...]:
+        """Files from outside that these options name: their content becomes part of the id of what is made of them."""
+        return ()
+
     def used_modules(self) -> Iterable[str]:
         """Names of modules that these options choose, beside the component's own: they count as code of the step."""
         return ()
+
+
+def components_in(value: Any) -> Iterator[Component]:
+    """All components in a tree of options, the outermost first."""
+    if isinstance(value, Component):
+        yield value
+        value = [getattr(value, name) for name in type(value).model_fields]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from components_in(item)
 
 
 def label_of(component: Component) -> str:
@@ -40,7 +57,8 @@ def label_of(component: Component) -> str:
     given = {
         name: options[name]
         for name, field in type(component).model_fields.items()
-        if name != "kind" and getattr(component, name) != field.get_default()
+        if name != "kind"
+        and getattr(component, name) != field.get_default(call_default_factory=True, validated_data={})
     }
     words = ", ".join(f"{name}={value}" for name, value in given.items())
     return f"{options['kind']}({words})" if words else str(options["kind"])

@@ -13,6 +13,8 @@ from xcore.imputation.imputed import Imputed
 from xcore.library.classifier import Classifier
 from xcore.library.label_imputer import LabelImputer
 from xcore.models.base import Fitted, Model
+from xcore.models.ensemble.model import Ensemble, Member
+from xcore.models.memory.model import Memory
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.network import NeuralNetwork
 from xcore.models.omikuji import Omikuji
@@ -30,6 +32,7 @@ __all__ = [
     "ConfigError",
     "Disaggregate",
     "Eagle",
+    "Ensemble",
     "EyrieError",
     "Fitted",
     "Groups",
@@ -37,6 +40,8 @@ __all__ = [
     "Imputer",
     "LabelImputer",
     "LabelSide",
+    "Member",
+    "Memory",
     "Model",
     "NegativeSampling",
     "NetworkFeatures",

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from tests.contracts.test_models import fitted, planted
+from tests.tiny_encoder import write_tiny_encoder
 from xcore.components import silent
 from xcore.embedding.network_features import FittedNetworkFeatures, NetworkFeatures
 from xcore.embedding.pca import FittedPca, Pca
@@ -20,6 +22,7 @@ from xcore.imputation.baseline import Baseline
 from xcore.imputation.imputed import Imputed
 from xcore.models.base import Fitted, Model
 from xcore.models.family import MODEL_KINDS, load_model
+from xcore.models.memory import Memory
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.parabel import Parabel
 from xcore.numeric.draws import keys_of
@@ -27,6 +30,7 @@ from xcore.numeric.matrices import NO_LABEL
 from xcore.sampling.sampler import FittedSampler, FittedTree, Frequency, Tree, Uniform, load_sampler
 from xcore.text.family import load_text
 from xcore.text.tfidf import HashedTfidf, Tfidf
+from xcore.text.transformer import Transformer
 from xcore.text.wordllama import FittedEncoder, WordLlama
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData
@@ -53,6 +57,8 @@ def everything() -> dict[str, Loadable]:
     found["model parabel, calibrated forest"] = of_model(Parabel(arity=3, depth=2, n_trees=2, calibrate="platt"))
     found["model negative-sampling, shortlist"] = of_model(NegativeSampling(epochs=1, shortlist=4))
     found["model negative-sampling, frequency"] = of_model(NegativeSampling(epochs=1, method="frequency"))
+    if find_spec("faiss"):
+        found["model memory, graph"] = of_model(Memory(exact_below=0))
     points, labels = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32), np.arange(50) % 11
     for options in (Uniform(), Frequency(), Tree()):
         found[f"sampler {options.kind}"] = of_sampler(options.fit(points, labels.astype(np.int32), 11), points)
@@ -68,6 +74,11 @@ def everything() -> dict[str, Loadable]:
     vectors = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
     encoder = FittedEncoder(WordLlama(), vectors, '{"model": {}}')
     found["text wordllama"] = Loadable(encoder.save, load_text, lambda loaded: [loaded.vectors[:1]], all_finite)
+    if find_spec("transformers"):
+        with TemporaryDirectory() as folder:
+            write_tiny_encoder(Path(folder))
+            tiny = Transformer(encoder=folder, max_tokens=8).fit([], silent)
+        found["text transformer"] = Loadable(tiny.save, load_text, lambda loaded: [loaded.transform(TEXTS)], all_finite)
     return found | of_groups()
 
 

@@ -14,7 +14,7 @@ from xcore.artifacts.identity import artifact_id, code_digests, file_sha256
 from xcore.artifacts.lineage import inputs_first
 from xcore.artifacts.manifest import ArtifactRef, FileRecord
 from xcore.artifacts.schemas import schema_of
-from xcore.components import Component, Report
+from xcore.components import Component, Report, components_in
 from xcore.errors import ArtifactMissing, ConfigError
 
 if TYPE_CHECKING:
@@ -150,14 +150,6 @@ def _without_id(recipe: Recipe) -> Iterable[Recipe]:
 
 def _modules_of(value: Any) -> Iterable[str]:
     """The modules of all components in a tree of options."""
-    if isinstance(value, Component):
-        yield type(value).__module__
-        yield from value.used_modules()
-        for name in type(value).model_fields:
-            yield from _modules_of(getattr(value, name))
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _modules_of(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _modules_of(item)
+    for component in components_in(value):
+        yield type(component).__module__
+        yield from component.used_modules()

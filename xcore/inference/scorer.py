@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,10 +21,10 @@ from xcore.data.readers.family import BYTES_A_ROW, AnyRowReader
 from xcore.data.writing import RowWriter
 from xcore.errors import ConfigError, InputError, Place
 from xcore.files import replacing
-from xcore.models.base import Fitted
+from xcore.models.base import Extensible, Fitted
 from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts, rows_with
 from xcore.text.family import AnyFittedText
-from xcore.training.data import Matrix
+from xcore.training.data import LabelSide, Matrix
 
 TEXTS = pa.list_(pa.string())
 SCORES = pa.list_(pa.float32())
@@ -78,7 +78,7 @@ class Scorer:
     label_ids, label_names : string (n_labels,)
         Id and name of each label number of the model.
     text : AnyFittedText or None
-        What makes features of text.
+        What makes features of text; None for other rows, and for a model that takes plain texts.
     """
 
     fitted: Fitted
@@ -91,15 +91,57 @@ class Scorer:
         if len(self.label_ids) != self.fitted.n_labels:
             raise ConfigError(
                 f"the model knows {self.fitted.n_labels} labels but the label table has {len(self.label_ids)}: "
-                "take the table of the dataset that the model was trained on"
+                "take the table of the dataset that the model was trained on. Further labels need a model that finds "
+                "labels by their names, such as memory"
             )
-        if (self.form == "text") != (self.text is not None):
+        needs_text = self.form == "text" and self.fitted.form != "text"
+        if (needs_text and self.text is None) or (self.form != "text" and self.text is not None):
             raise ConfigError("a model of texts needs the vocabulary it was trained with, and only such a model")
-        if self.text is not None and self.fitted.form != "text" and self.text.n_features != self.fitted.n_features:
+        if needs_text and self.text is not None and self.text.n_features != self.fitted.n_features:
             raise ConfigError(
                 f"the model was trained on {self.fitted.n_features} features but the vocabulary has "
                 f"{self.text.n_features}: take the vocabulary that the model was trained with"
             )
+
+    @classmethod
+    def of_labels(
+        cls,
+        fitted: Fitted,
+        form: Form,
+        label_ids: pa.ChunkedArray,
+        label_names: pa.ChunkedArray,
+        text: AnyFittedText | None = None,
+    ) -> Scorer:
+        """A scorer for a label table that may go on after the labels of the training, for a model that allows it."""
+        n = fitted.n_labels
+        if len(label_ids) <= n or not isinstance(fitted, Extensible):
+            return cls(fitted, form, label_ids, label_names, text)
+        known = cls(fitted, form, label_ids[:n], label_names[:n], text)
+        return known.with_labels(label_ids[n:].to_pylist(), label_names[n:].to_pylist())
+
+    def with_labels(self, ids: Sequence[str], names: Sequence[str]) -> Scorer:
+        """The same model with more labels, which it finds by their names; ids that it knows are left out.
+
+        Raises
+        ------
+        ConfigError
+            The model knows labels by their training rows only.
+        """
+        known = set(self.label_ids.to_pylist())
+        new = {key: name or key for key, name in zip(ids, names, strict=True) if key not in known}
+        if not new:
+            return self
+        if not isinstance(self.fitted, Extensible):
+            raise ConfigError(
+                f"the label table has {len(new)} labels that the model was not trained on, such as "
+                f"{next(iter(new))!r}: only a model that finds labels by their names, such as memory, can predict them"
+            )
+        texts = list(new.values())
+        X = self._rows_of(texts) if self.text is not None else None
+        fitted = self.fitted.with_labels(LabelSide(texts, X))
+        all_ids = pa.chunked_array([*self.label_ids.chunks, pa.array(list(new), pa.string())])
+        all_names = pa.chunked_array([*self.label_names.chunks, pa.array(texts, pa.string())])
+        return replace(self, fitted=fitted, label_ids=all_ids, label_names=all_names)
 
     def top(self, rows: pa.RecordBatch, k: int) -> TopK:
         """The k best label numbers of each row; other columns than those of `form` are not looked at."""
@@ -128,12 +170,10 @@ class Scorer:
         ConfigError
             A column is missing, or a row does not lie in the model's feature space; the first such row is named.
         """
-        if self.text is not None:
+        if self.form == "text":
             (column,) = self._columns(rows, "text")
             texts = ["" if text is None else text for text in column.to_pylist()]
-            if self.fitted.form == "text":
-                return texts
-            return self.text.sequences(texts) if self.fitted.form == "tokens" else self.text.transform(texts)
+            return self._rows_of(texts)
         if self.form == "vector":
             (vectors,) = self._columns(rows, "vector")
             offsets, flat = _parts(vectors)
@@ -147,6 +187,12 @@ class Scorer:
         wrong = (indices < 0) | (indices >= self.fitted.n_features)
         self._check_rows(rows_with(offsets, wrong), f"indices from 0 to {self.fitted.n_features - 1}")
         return _added_up(self._finite(csr(values, indices, offsets, self.fitted.n_features)))
+
+    def _rows_of(self, texts: list[str]) -> Matrix:
+        """Texts in the form that the model takes."""
+        if self.text is None or self.fitted.form == "text":
+            return texts
+        return self.text.sequences(texts) if self.fitted.form == "tokens" else self.text.transform(texts)
 
     def _columns(self, rows: pa.RecordBatch, *names: str) -> list[pa.Array]:
         for name in names:

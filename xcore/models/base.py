@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
@@ -12,8 +12,9 @@ import numpy as np
 from xcore.components import Component
 from xcore.errors import ConfigError
 from xcore.numeric.matrices import TopK, sparse_of_dense
+from xcore.text.family import AnyText
 from xcore.training.context import FitContext
-from xcore.training.data import LabelledRows, Matrix, RowForm, RowsInMemory, TrainingData, Wish, checked_rows
+from xcore.training.data import LabelledRows, LabelSide, Matrix, RowForm, RowsInMemory, TrainingData, Wish, checked_rows
 from xcore.training.stages import DeclaredStage, prepare
 
 
@@ -54,19 +55,63 @@ class Shortlisting(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class NestedModel:
+    """A whole model inside another one. It is trained like any other model, as an artifact of its own.
+
+    Attributes
+    ----------
+    model : Model
+    seed : int
+        Added to the seed of the model that holds it.
+    text : AnyText or None
+        A text featuriser of its own. None: the rows of the model that holds it.
+    """
+
+    model: Model
+    seed: int = 0
+    text: AnyText | None = None
+
+
+@runtime_checkable
+class Extensible(Protocol):
+    """A trained model that can predict labels that it was not trained on, by what is known about them."""
+
+    def with_labels(self, labels: LabelSide) -> Fitted:
+        """The same model with more labels, numbered after those that it knows.
+
+        Parameters
+        ----------
+        labels : LabelSide
+            The new labels only. ``X`` are their texts as rows of the model's row space; a model that takes plain texts
+            needs the texts alone.
+        """
+        ...
+
+
 class Model(Component):
     """Options of a model family.
 
-    A subclass sets a ``kind`` literal, `_fit`, `load`, and the class attributes and `stages` that differ.
+    A subclass sets a ``kind`` literal, `_fit`, `load`, and what differs of the class attributes, `stages`,
+    `nested_models` and `form_for`.
     """
 
     takes: ClassVar[tuple[RowForm, ...]] = ("sparse",)  # forms of rows that it learns from, the preferred one first
     wants: ClassVar[frozenset[Wish]] = frozenset()  # what it asks for beside rows and targets
     deterministic: ClassVar[bool] = True  # the same input gives the same bits
     resumes: ClassVar[bool] = True  # a killed fit continues from its checkpoint
+    nesting: ClassVar[int] = 0  # levels of models inside it; a model may hold models of a lower number only
+
+    def form_for(self, available: Sequence[RowForm]) -> RowForm:
+        """The best of the available row forms; `ConfigError` if the model takes none of them."""
+        return choose_form(type(self), available)
 
     def stages(self, form: RowForm) -> Mapping[str, DeclaredStage]:
         """Role > stage that is fitted before the model, for rows of a form."""
+        return {}
+
+    def nested_models(self) -> Mapping[str, NestedModel]:
+        """Role > whole model that is trained before this one, on the same data."""
         return {}
 
     def fit(self, data: TrainingData, context: FitContext | None = None) -> Fitted:
@@ -76,7 +121,7 @@ class Model(Component):
         from ``context.scratch`` or not.
         """
         context = context or FitContext()
-        form = choose_form(type(self), [data.form])
+        form = self.form_for([data.form])
         with context.limited_threads():
             data = data if form == data.form else _converted(data)
             return self._fit(prepare(self, data, context), context)
@@ -111,6 +156,8 @@ def rows_for(fitted: Fitted, X: Matrix, k: int) -> Matrix:
     """Rows to predict, checked and in the form and types that a fitted model takes; the one door of `predict_topk`."""
     if k < 1:
         raise ConfigError(f"k must be at least 1, got {k}")
+    if fitted.form == "text" and isinstance(X, list | tuple) and not X:
+        return []
     rows = checked_rows(X)
     n_features = int(np.prod(rows.X.shape[1:])) if rows.form != "text" else fitted.n_features
     if n_features != fitted.n_features:

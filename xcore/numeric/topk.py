@@ -9,7 +9,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from xcore.numeric.matrices import NO_LABEL, Float32, Int32
+from xcore.numeric.matrices import NO_LABEL, Float32, Float64, Int32
 
 NO_ITEM = np.int32(2**31 - 1)  # worse than every item of the same score
 WORST = np.float32(-np.inf)
@@ -38,6 +38,23 @@ def best_first(scores: Float32, items: Int32) -> None:
     for place in range(len(items)):
         if items[place] == NO_ITEM:
             items[place] = NO_LABEL
+
+
+@numba.njit(cache=True, nogil=True)
+def offer_sums(scores: Float32, items: Int32, own: Int32, values: Float64) -> None:
+    """Offer each item of `own` once, with the sum of its values; `NO_LABEL` is left out. Cost O(m log m).
+
+    Values are added from left to right, so the bits do not depend on what else is offered.
+    """
+    order = np.argsort(own, kind="mergesort")  # stable
+    at = 0
+    while at < len(order):
+        item, total = own[order[at]], 0.0
+        while at < len(order) and own[order[at]] == item:
+            total += values[order[at]]
+            at += 1
+        if item != NO_LABEL:
+            offer(scores, items, np.float32(total), item)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,10 +7,11 @@ from pydantic import Field
 
 from xcore.saved import read_options
 from xcore.text.tfidf import FittedText, HashedTfidf, Tfidf
+from xcore.text.transformer import FittedTransformer, Transformer
 from xcore.text.wordllama import FittedEncoder, WordLlama
 
-AnyText: TypeAlias = Annotated[Tfidf | HashedTfidf | WordLlama, Field(discriminator="kind")]
-AnyFittedText: TypeAlias = FittedText | FittedEncoder
+AnyText: TypeAlias = Annotated[Tfidf | HashedTfidf | WordLlama | Transformer, Field(discriminator="kind")]
+AnyFittedText: TypeAlias = FittedText | FittedEncoder | FittedTransformer
 
 
 def load_text(directory: Path) -> AnyFittedText:
@@ -18,4 +19,6 @@ def load_text(directory: Path) -> AnyFittedText:
     options = read_options(directory / "text.json", AnyText)
     if isinstance(options, WordLlama):
         return FittedEncoder.load(directory)
+    if isinstance(options, Transformer):
+        return FittedTransformer.load(directory)
     return FittedText.load(options, directory)

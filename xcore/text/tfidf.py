@@ -43,6 +43,7 @@ class _Words(Component):
     """How text is split into tokens, and how counts are weighted."""
 
     makes: ClassVar[Literal["sparse", "vector"]] = "sparse"
+    is_slow: ClassVar[bool] = False  # a slow one keeps what it has made when it is killed
 
     lowercase: bool = Field(True, description="Convert text to lower case, so that case does not matter.")
     stop_words: Literal["none", "english"] = Field(

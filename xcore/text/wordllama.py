@@ -33,6 +33,7 @@ class WordLlama(Component):
     """Text vectors of 256 dimensions from the package `wordllama`. Nothing is learned from the training rows."""
 
     makes: ClassVar[Literal["sparse", "vector"]] = "vector"
+    is_slow: ClassVar[bool] = False
 
     kind: Literal["wordllama"] = "wordllama"
     max_tokens: int = Field(

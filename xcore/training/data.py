@@ -105,11 +105,14 @@ class LabelSide:
         The texts as rows of the same space as the training rows: made by the same vocabulary or encoder.
     features : CSR (L, f) or None
         Features that came with the dataset, in a space of their own.
+    is_named : bool
+        Whether the texts are names. False: the dataset has none, and the texts are only ids.
     """
 
     texts: Sequence[str]
     X: Matrix | None = None
     features: CSR | None = None
+    is_named: bool = True
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,41 @@
+"""What models measure on dev rows to choose their settings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xcore.numeric.matrices import CSR, NO_LABEL, Float64, Int32
+from xcore.training.data import LabelledRows, Matrix
+
+DEPTH = 5  # settings are chosen by nDCG at this rank
+
+
+def hits_of(labels: Int32, truth: CSR) -> Float64:
+    """1 where an offered label (n, k) is among the row's true labels, else 0."""
+    rows = np.arange(len(labels))[:, None]
+    keys = rows * truth.shape[1] + labels
+    true_rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
+    found = np.isin(keys, true_rows * truth.shape[1] + truth.indices) & (labels != NO_LABEL)
+    return np.asarray(found, np.float64)
+
+
+def ideal_gains(truth: CSR) -> Float64:
+    """The largest possible gain of each row (n,); infinite for a row without labels."""
+    gains = np.cumsum(1 / np.log2(np.arange(DEPTH) + 2))
+    n_true = np.minimum(np.diff(truth.indptr), DEPTH)
+    return np.where(n_true > 0, gains[np.maximum(n_true - 1, 0)], np.inf)
+
+
+def ndcg(hits: Float64, ideal: Float64) -> float:
+    """nDCG@5 of rankings: `hits` (n, k), best first, and the `ideal_gains` of the rows."""
+    first = hits[:, :DEPTH]
+    return float(((first / np.log2(np.arange(first.shape[1]) + 2)).sum(axis=1) / ideal).mean())
+
+
+def dev_sample(dev: LabelledRows | None, most: int) -> tuple[Matrix, CSR] | None:
+    """At most so many dev rows, at even distances; None where none of them has a label."""
+    if dev is None or not dev.Y.nnz:
+        return None
+    numbers = np.arange(0, dev.Y.shape[0], max(1, -(-dev.Y.shape[0] // most)))
+    X = dev.X
+    return [X[number] for number in numbers] if isinstance(X, list) else X[numbers], dev.Y[numbers].tocsr()

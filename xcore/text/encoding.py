@@ -1,0 +1,135 @@
+"""The forward pass of a transformer encoder, by torch and transformers; imported only where texts are encoded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from xcore.errors import ArtifactDamaged, ConfigError
+from xcore.numeric.matrices import Float32, row_blocks
+from xcore.numeric.parallel import over_blocks
+from xcore.training.shards import single_threaded_torch
+
+TEXTS_AT_ONCE = 16  # of one thread
+
+
+def read_encoder(folder: Path) -> tuple[dict[str, Any], dict[str, Float32]]:
+    """The configuration and the weights of an encoder folder, as float32."""
+    auto_model, _ = _library()
+    try:
+        model, found = auto_model.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+        )
+    except Exception as error:  # the library raises many kinds
+        raise ConfigError(f"the encoder folder {folder} cannot be opened by transformers: {error}") from error
+    missing = [name for name in found["missing_keys"] if "pooler" not in name]
+    if missing:
+        raise ConfigError(
+            f"{folder}/model.safetensors lacks {len(missing)} weights of its network, such as {missing[0]}"
+        )
+    weights = {name: np.array(value.detach().numpy(), np.float32) for name, value in model.named_parameters()}
+    return json.loads(model.config.to_json_string(use_diff=False)), weights
+
+
+@dataclass(frozen=True)
+class TorchEncoder:
+    """A network in memory with its tokenizer.
+
+    Attributes
+    ----------
+    network, tokenizer : of the libraries
+    pooling : 'mean' or 'cls'
+    """
+
+    network: Any
+    tokenizer: Any
+    pooling: Literal["mean", "cls"]
+
+    @classmethod
+    def of(
+        cls, config: str, tokenizer: str, weights: Mapping[str, Float32], pooling: Literal["mean", "cls"], longest: int
+    ) -> TorchEncoder:
+        """Build the network; weights that do not fit its configuration are an `ArtifactDamaged`."""
+        from tokenizers import Tokenizer
+
+        auto_model, auto_config = _library()
+        try:
+            about = json.loads(config)
+            with torch.random.fork_rng(devices=[]):  # the network begins with random weights
+                network = auto_model.from_config(auto_config.for_model(**about)).eval()
+            splitter = Tokenizer.from_str(tokenizer)
+        except Exception as error:  # the libraries raise many kinds
+            raise ArtifactDamaged(f"config.json or tokenizer.json cannot be used ({error})") from error
+        own = dict(network.named_parameters())
+        shapes = {name: tuple(value.shape) for name, value in own.items()}
+        given = {name: array.shape for name, array in weights.items()}
+        if shapes != given:
+            wrong = sorted(name for name in shapes.keys() | given if shapes.get(name) != given.get(name))
+            raise ArtifactDamaged(
+                f"weights.safetensors does not fit config.json: {wrong[0]} has the shape {given.get(wrong[0])}, "
+                f"expected {shapes.get(wrong[0])}; make the artifact again"
+            )
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(torch.from_numpy(weights[name]))
+        splitter.no_padding()
+        splitter.enable_truncation(longest)
+        if splitter.get_vocab_size() > network.config.vocab_size:
+            raise ArtifactDamaged(
+                f"tokenizer.json has {splitter.get_vocab_size()} tokens, but config.json {network.config.vocab_size}"
+            )
+        return cls(network, splitter, pooling)
+
+    @property
+    def dimensions(self) -> int:
+        return int(self.network.config.hidden_size)
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self.network.config.vocab_size)
+
+    def split(self, texts: list[str]) -> list[list[int]]:
+        """The token numbers of each text, with the special tokens."""
+        return [encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
+
+    def encode(self, texts: list[str]) -> Float32:
+        """Vectors of texts, float32 (n, dimensions)."""
+        rows = np.zeros((len(texts), self.dimensions), np.float32)
+
+        def fill(part: slice) -> None:
+            torch.set_num_threads(1)  # a thread of the pool keeps its own number
+            for place, ids in enumerate(self.split(texts[part]), start=part.start):
+                if ids and texts[place].strip():
+                    rows[place] = self._encode_one(ids)
+
+        with single_threaded_torch():
+            over_blocks(fill, row_blocks(len(texts), TEXTS_AT_ONCE))
+        return rows
+
+    @torch.inference_mode()
+    def _encode_one(self, ids: list[int]) -> Float32:
+        tokens = torch.tensor([ids])
+        states = self.network(input_ids=tokens, attention_mask=torch.ones_like(tokens)).last_hidden_state[0].numpy()
+        pooled = states[0] if self.pooling == "cls" else states.mean(axis=0, dtype=np.float64)
+        unit: Float32 = (pooled / max(float(np.linalg.norm(pooled)), 1e-30)).astype(np.float32)
+        return unit
+
+
+def _library() -> tuple[Any, Any]:
+    """The classes of the library that open networks by their configuration, without progress bars."""
+    try:
+        from transformers import AutoConfig, AutoModel
+        from transformers.utils import logging
+    except ImportError:
+        raise ConfigError(
+            "text kind transformer needs the package transformers, which is not installed: "
+            "pip install 'eyrie[transformer]', or use text kind wordllama or tfidf"
+        ) from None
+    logging.disable_progress_bar()
+    return AutoModel, AutoConfig
