@@ -16,7 +16,6 @@ from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Split
-from xcore.models.base import choose_form
 from xcore.models.negative_sampling import NegativeSampling
 from xcore.studies.curves import CurveRecorder, best_of, without_unused_tree
 from xcore.training.context import CurvePoints, FitContext
@@ -52,7 +51,7 @@ def measure_curve(context: BuildContext) -> Mapping[str, Any]:
     chosen = context.inputs.get("choice")
     place = json.loads((chosen.directory / "choice.json").read_text())["chosen"] if chosen else 0
     model = options.candidates[place].model_copy(update={"epochs": options.epochs})
-    form = choose_form(type(model), forms_of(context.inputs))
+    form = model.form_for(forms_of(context.inputs))
     stages = {role: declared.options for role, declared in model.stages(form).items()}
     data = open_training_data(context.inputs, form, stages=stages)
     measured = _measured_rows(context, form, options)

@@ -8,14 +8,14 @@ from typing import Any
 from tasks.stages import stage_recipes
 from tasks.training_data import fit_context, forms_of, open_training_data, row_inputs
 from xcore.artifacts import BuildContext, Recipe
-from xcore.models.base import Model, choose_form
+from xcore.models.base import Model
 from xcore.training.data import RowForm
 
 
 def fit_model(context: BuildContext) -> Mapping[str, Any]:
     """Train on the training split: on its own labels or on imputed ones; a killed fit continues from its checkpoint."""
     model: Model = context.options
-    form = choose_form(type(model), forms_of(context.inputs))
+    form = model.form_for(forms_of(context.inputs))
     stages = {role: declared.options for role, declared in model.stages(form).items()}
     data = open_training_data(context.inputs, form, model.wants, stages)
     fitted = model.fit(data, fit_context(context))
@@ -29,7 +29,7 @@ def model_recipe(model: Model, forms: Sequence[RowForm], data: Mapping[str, Reci
 
     `data` holds the recipes of the dataset, its features, its vocabulary and imputed labels, if they exist.
     """
-    form = choose_form(type(model), forms)
+    form = model.form_for(forms)
     names = ("dataset", "labels", "vocabulary") if "labels" in model.wants else ("dataset", "labels")
     inputs = {name: data[name] for name in names if name in data} | row_inputs(form, data)
     return Recipe("model", fit_model, model, inputs | stage_recipes(model, form, data, seed), seed=seed)

@@ -22,7 +22,7 @@ ROOMS = (
     "numeric",
     "artifacts data metrics",
     "training text grouping sampling simulation",
-    "network imputation",
+    "network imputation selection",
     "embedding",
     "models",
     "inference library",

@@ -40,7 +40,8 @@ def label_of(component: Component) -> str:
     given = {
         name: options[name]
         for name, field in type(component).model_fields.items()
-        if name != "kind" and getattr(component, name) != field.get_default()
+        if name != "kind"
+        and getattr(component, name) != field.get_default(call_default_factory=True, validated_data={})
     }
     words = ", ".join(f"{name}={value}" for name, value in given.items())
     return f"{options['kind']}({words})" if words else str(options["kind"])

@@ -1,11 +1,14 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and folders inside a flat folder."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from xcore.errors import ArtifactDamaged
 
 
 @contextmanager
@@ -20,3 +23,29 @@ def replacing(target: Path) -> Iterator[Path]:
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def save_part(directory: Path, prefix: str, save: Callable[[Path], None]) -> None:
+    """Let `save` fill a folder of its own, then put its files into `directory` with a prefix to their names.
+
+    A saved thing is a flat folder. So a thing that holds other saved things keeps their files under prefixes.
+    """
+    with TemporaryDirectory(dir=directory, prefix=".") as folder:
+        save(Path(folder))
+        for path in sorted(Path(folder).iterdir()):
+            path.replace(directory / f"{prefix}{path.name}")
+
+
+@contextmanager
+def opened_part(directory: Path, prefix: str) -> Iterator[Path]:
+    """A folder of links to the files with a prefix, under the names that they had before; gone after the block.
+
+    Files that were opened or mapped inside the block stay readable. Damage is reported under the real names.
+    """
+    with TemporaryDirectory() as folder:
+        for path in directory.glob(f"{prefix}*"):
+            (Path(folder) / path.name.removeprefix(prefix)).symlink_to(path.absolute())
+        try:
+            yield Path(folder)
+        except ArtifactDamaged as error:
+            raise ArtifactDamaged(str(error).replace(f"{folder}/", f"{directory}/{prefix}")) from error

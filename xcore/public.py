@@ -13,6 +13,7 @@ from xcore.imputation.imputed import Imputed
 from xcore.library.classifier import Classifier
 from xcore.library.label_imputer import LabelImputer
 from xcore.models.base import Fitted, Model
+from xcore.models.label_subset.model import LabelSubset
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.network import NeuralNetwork
 from xcore.models.omikuji import Omikuji
@@ -20,6 +21,7 @@ from xcore.models.ova import Ova
 from xcore.models.parabel.model import Parabel
 from xcore.numeric.matrices import TopK
 from xcore.sampling.sampler import Tree
+from xcore.selection.options import LabelSelection
 from xcore.training.data import Bags, LabelSide
 
 __all__ = [
@@ -36,7 +38,9 @@ __all__ = [
     "Imputed",
     "Imputer",
     "LabelImputer",
+    "LabelSelection",
     "LabelSide",
+    "LabelSubset",
     "Model",
     "NegativeSampling",
     "NetworkFeatures",

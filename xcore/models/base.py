@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from xcore.numeric.matrices import TopK, sparse_of_dense
 from xcore.training.context import FitContext
 from xcore.training.data import LabelledRows, Matrix, RowForm, RowsInMemory, TrainingData, Wish, checked_rows
 from xcore.training.stages import DeclaredStage, prepare
+
+# What a score estimates: a label's share of 1, a margin from -1 to 1, or the logarithm of a share up to a constant.
+ScoreScale: TypeAlias = Literal["share", "margin", "log"]
 
 
 class Fitted(Protocol):
@@ -64,6 +67,11 @@ class Model(Component):
     wants: ClassVar[frozenset[Wish]] = frozenset()  # what it asks for beside rows and targets
     deterministic: ClassVar[bool] = True  # the same input gives the same bits
     resumes: ClassVar[bool] = True  # a killed fit continues from its checkpoint
+    nesting: ClassVar[int] = 0  # levels of models inside it; a model may hold models of a lower number only
+
+    def form_for(self, available: Sequence[RowForm]) -> RowForm:
+        """The best of the available row forms; `ConfigError` if the model takes none of them."""
+        return choose_form(type(self), available)
 
     def stages(self, form: RowForm) -> Mapping[str, DeclaredStage]:
         """Role > stage that is fitted before the model, for rows of a form."""
@@ -76,13 +84,18 @@ class Model(Component):
         from ``context.scratch`` or not.
         """
         context = context or FitContext()
-        form = choose_form(type(self), [data.form])
+        form = self.form_for([data.form])
         with context.limited_threads():
             data = data if form == data.form else _converted(data)
             return self._fit(prepare(self, data, context), context)
 
     def _fit(self, data: TrainingData, context: FitContext) -> Fitted:
         raise TypeError(f"{type(self).__name__} has no fit")
+
+    @property
+    def score_scale(self) -> ScoreScale:
+        """What the scores of its predictions are; see `ScoreScale`."""
+        return "share"
 
     @classmethod
     def load(cls, directory: Path) -> Fitted:

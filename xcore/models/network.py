@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field
 
-from xcore.models.base import Model, rows_for
+from xcore.models.base import Model, ScoreScale, rows_for
 from xcore.network.fitted import Network
 from xcore.network.options import NetworkOptions
 from xcore.numeric.arrays import write_arrays
@@ -49,6 +49,10 @@ class NeuralNetwork(NetworkOptions, Model):
         found = fit_network(self, data, context)
         output = (found.labels, found.weights, found.biases)
         return FittedNetwork(data.form, data.n_labels, found.network, *output, self.loss == "logistic")
+
+    @property
+    def score_scale(self) -> ScoreScale:
+        return "share" if self.loss == "logistic" else "log"
 
     @classmethod
     def load(cls, directory: Path) -> FittedNetwork:
