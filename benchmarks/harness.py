@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 ROOT = Path(__file__).parents[1]
+Result = TypeVar("Result")
 
 
 class Row(TypedDict):
@@ -115,6 +116,13 @@ def cpu_seconds() -> float:
     """CPU time of this process so far, user and system, all threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
+
+
+def cpu_of(work: Callable[[], Result]) -> tuple[float, Result]:
+    """The CPU seconds of some work, and its result."""
+    start = cpu_seconds()
+    result = work()
+    return cpu_seconds() - start, result
 
 
 def run_json(words: Sequence[str], python: Path | None = None, environment: Mapping[str, str] | None = None) -> Any:

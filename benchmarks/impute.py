@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 import numpy as np
 import scipy.sparse as sp
 
-from benchmarks.harness import Goal, Row, cpu_seconds, data_folder, peak_memory_bytes, row, run_json, work_folder
+from benchmarks.harness import Goal, Row, cpu_of, data_folder, peak_memory_bytes, row, run_json, work_folder
 from benchmarks.parabel import TERMS, prepared
 from xcore.components import silent
 from xcore.grouping.base import Grouper
@@ -33,7 +33,6 @@ from xcore.training.data import TrainingData
 BENCH = "impute"
 DATA = "eurlex57k"
 PEAK = "import json, sys; from benchmarks.impute import large; print(json.dumps(large(int(sys.argv[1]))))"
-Result = TypeVar("Result")
 
 
 def run(quick: bool) -> list[Row]:
@@ -77,21 +76,15 @@ def _impute(imputer: Imputer, X: CSR, groups: Groups) -> Imputed:
     return imputer.impute(X, groups, np.random.default_rng(0), silent)
 
 
-def _cpu(work: Callable[[], Result]) -> tuple[float, Result]:
-    start = cpu_seconds()
-    result = work()
-    return cpu_seconds() - start, result
-
-
 def _against_scipy(X: CSR, Y: CSR, one_label_in: int) -> list[Row]:
     """The same labels by our kernel and by two plain scipy programs, which must assign the same rows."""
     chosen = np.random.default_rng(0).permutation(Y.shape[1])[::one_label_in]
     groups = _groups(RandomGroups(size=4), X, Y[:, np.sort(chosen)])
-    ours, imputed = _cpu(lambda: _impute(Eagle(), X, groups))
+    ours, imputed = cpu_of(lambda: _impute(Eagle(), X, groups))
     case = f"EAGLE, groups of 4, T = 20, {len(chosen)} labels"
     rows = [row(BENCH, case, "CPU time", ours, "s")]
     for name, program, goal in (("group", _eagle_by_group, Goal(20)), ("label", _eagle_by_label, None)):
-        theirs, assigned = _cpu(partial(_scipy_eagle, X, groups, program))
+        theirs, assigned = cpu_of(partial(_scipy_eagle, X, groups, program))
         different = abs(assigned - (imputed.Y > 0)).nnz
         against = f"scipy, one product a {name}"
         rows += [
@@ -152,7 +145,7 @@ def _all_labels(X: CSR, Y: CSR) -> list[Row]:
     rows, n_threads = [], numba.get_num_threads()
     for size in (4, 10):
         groups = _groups(RandomGroups(size=size), X, Y)
-        seconds, imputed = _cpu(partial(_impute, Eagle(), X, groups))
+        seconds, imputed = cpu_of(partial(_impute, Eagle(), X, groups))
         rows.append(row(BENCH, f"EAGLE, groups of {size}, all labels", "CPU time", seconds, "s"))
     numba.set_num_threads(1)
     alone = _impute(Eagle(), X, groups)
@@ -171,7 +164,7 @@ def _growth(X: CSR, Y: CSR) -> list[Row]:
     def seconds(one_in: int = 1, size: int = 4, iterations: int = 20) -> float:
         part_X, part_Y = _every(one_in, X), _every(one_in, Y)
         groups = _groups(RandomGroups(size=size), part_X, part_Y)
-        return min(_cpu(lambda: _impute(Eagle(iterations=iterations), part_X, groups))[0] for _ in range(3))
+        return min(cpu_of(lambda: _impute(Eagle(iterations=iterations), part_X, groups))[0] for _ in range(3))
 
     def by_rows(iterations: int) -> list[tuple[float, float]]:
         return [(X.shape[0] / part, seconds(one_in=part, iterations=iterations)) for part in (8, 4, 2, 1)]
@@ -201,9 +194,9 @@ def _against_training(X: CSR, Y: CSR) -> list[Row]:
     cells |= {f"2^{depth} clusters": ClusterGroups(depth=depth) for depth in (10, 8)}
     for name, grouper in cells.items():
         groups = _groups(grouper, X, Y)
-        imputing, imputed = _cpu(partial(_impute, Disaggregate(), X, groups))
+        imputing, imputed = cpu_of(partial(_impute, Disaggregate(), X, groups))
         data = TrainingData.of(X, imputed.Y)
-        training, _ = _cpu(partial(Parabel().fit, data))
+        training, _ = cpu_of(partial(Parabel().fit, data))
         case, limit = f"disaggregate, {name}", Goal(1, at_least=False)
         rows += [
             row(BENCH, case, "CPU time", imputing, "s"),
@@ -236,5 +229,5 @@ def large(divisor: int) -> dict[str, float]:
     words.reshape(n, width)[:, : width // 2] = own
     X = csr(rng.random(n * width, dtype=np.float32), np.minimum(words, d - 1), np.arange(0, n * width + 1, width), d)
     groups = _groups(RandomGroups(size=4), X, Y)
-    seconds, _ = _cpu(lambda: _impute(Eagle(), X, groups))
+    seconds, _ = cpu_of(lambda: _impute(Eagle(), X, groups))
     return {"rows": n, "features": d, "labels": n_labels, "cpu": seconds, "peak": float(peak_memory_bytes())}

@@ -22,7 +22,7 @@ ROOMS = (
     "numeric",
     "artifacts data metrics",
     "training grouping sampling simulation",
-    "text heads imputation",
+    "text heads imputation selection",
     "network",
     "embedding",
     "models",

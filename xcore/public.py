@@ -14,6 +14,7 @@ from xcore.library.classifier import Classifier
 from xcore.library.label_imputer import LabelImputer
 from xcore.models.base import Fitted, Model
 from xcore.models.ensemble.model import Ensemble, Member
+from xcore.models.label_subset.model import LabelSubset
 from xcore.models.memory.model import Memory
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.network import NeuralNetwork
@@ -22,6 +23,7 @@ from xcore.models.ova import Ova
 from xcore.models.parabel.model import Parabel
 from xcore.numeric.matrices import TopK
 from xcore.sampling.sampler import Tree
+from xcore.selection.options import LabelSelection
 from xcore.training.data import Bags, LabelSide
 
 __all__ = [
@@ -39,7 +41,9 @@ __all__ = [
     "Imputed",
     "Imputer",
     "LabelImputer",
+    "LabelSelection",
     "LabelSide",
+    "LabelSubset",
     "Member",
     "Memory",
     "Model",

@@ -22,12 +22,15 @@ from xcore.imputation.baseline import Baseline
 from xcore.imputation.imputed import Imputed
 from xcore.models.base import Fitted, Model
 from xcore.models.family import MODEL_KINDS, load_model
+from xcore.models.label_subset.model import LabelSubset
 from xcore.models.memory import Memory
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.parabel import Parabel
 from xcore.numeric.draws import keys_of
 from xcore.numeric.matrices import NO_LABEL
 from xcore.sampling.sampler import FittedSampler, FittedTree, Frequency, Tree, Uniform, load_sampler
+from xcore.selection.options import LabelSelection
+from xcore.selection.selected import FittedSelection
 from xcore.text.family import load_text
 from xcore.text.tfidf import HashedTfidf, Tfidf
 from xcore.text.transformer import Transformer
@@ -59,6 +62,9 @@ def everything() -> dict[str, Loadable]:
     found["model negative-sampling, frequency"] = of_model(NegativeSampling(epochs=1, method="frequency"))
     if find_spec("faiss"):
         found["model memory, graph"] = of_model(Memory(exact_below=0))
+    inner = NegativeSampling(epochs=1, shortlist=4)
+    found["model label-subset, shortlist"] = of_model(LabelSubset(selection=LabelSelection(budget=4), model=inner))
+    found["selection"] = of_selection()
     points, labels = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32), np.arange(50) % 11
     for options in (Uniform(), Frequency(), Tree()):
         found[f"sampler {options.kind}"] = of_sampler(options.fit(points, labels.astype(np.int32), 11), points)
@@ -110,6 +116,20 @@ def of_sampler(fitted_sampler: FittedSampler, points: np.ndarray) -> Loadable:
         return all_finite(sampler, answer) and bool((drawn >= 0).all() and (drawn < sampler.n_labels).all())
 
     return Loadable(fitted_sampler.save, load_sampler, answer, is_sound)
+
+
+def of_selection() -> Loadable:
+    fitted_selection = LabelSelection(budget=4, error_weight=2.0, outlier_above=0.9).fit(planted(), FitContext())
+
+    def answer(loaded: FittedSelection) -> Answer:
+        mapped = loaded.coefficients @ np.ones(len(loaded.chosen))
+        return [loaded.chosen, loaded.gains, loaded.trained, loaded.rows, loaded.errors, mapped]
+
+    def is_sound(loaded: FittedSelection, answer: Answer) -> bool:
+        trained = answer[2]
+        return all_finite(loaded, answer) and bool((trained >= 0).all() and (trained < loaded.n_labels).all())
+
+    return Loadable(fitted_selection.save, FittedSelection.load, answer, is_sound)
 
 
 def of_text(options: Tfidf | HashedTfidf) -> Loadable:

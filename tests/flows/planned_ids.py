@@ -38,6 +38,7 @@ def parameters(folder: Path) -> dict[str, dict[str, Any]]:
         "grouped": grouped | {"imputer": {"kind": "eagle"}, "model": {"kind": "ova"}},
         "chosen": grouped | {"imputer": {"kind": "auto"}},
         "sampled": {"data": {"reader": GENERATED}, "model": {"kind": "negative-sampling"}},
+        "subset": {"data": {"reader": GENERATED}, "model": {"kind": "label-subset", "model": {"kind": "parabel"}}},
     }
 
 

@@ -94,11 +94,14 @@ def test_a_change_counts_for_the_steps_that_use_it_and_for_what_is_made_of_them(
             "promote": {"ingest dataset", *compared},
         },
         "xcore.models.negative_sampling.losses": {"sampled": learnt},
+        "xcore.models.ova": {"grouped": learnt},
+        "xcore.models.label_subset.fitted": {"subset": learnt},
+        "xcore.selection.linearised": {"subset": {"fit selection", *learnt}},
         "xcore.imputation.eagle": {"grouped": grouped, "chosen": grouped},
         "xcore.grouping.random": {"grouped": {"group rows", *grouped}, "chosen": {"group rows", *grouped}},
         "xcore.simulation.simulations": {"simulate": {"run simulation"}},
         "tasks.predict": {
-            **dict.fromkeys(("sparse", "text", "grouped", "chosen", "sampled"), ranked),
+            **dict.fromkeys(("sparse", "text", "grouped", "chosen", "sampled", "subset"), ranked),
             "promote": {"predict labels", "compare models"},
         },
     }
@@ -110,7 +113,7 @@ def test_a_change_counts_for_the_steps_that_use_it_and_for_what_is_made_of_them(
 def test_a_new_metric_and_an_edited_one_change_evaluations_and_comparisons_alone(code: Path) -> None:
     """All metrics are computed, so a kept evaluation must not stand for one with another set of metrics."""
     measured = {
-        **{name: {"evaluate predictions"} for name in ("sparse", "text", "grouped", "chosen", "sampled")},
+        **{name: {"evaluate predictions"} for name in ("sparse", "text", "grouped", "chosen", "sampled", "subset")},
         "promote": {"compare models"},
     }
     before, edited = planned(code, "xcore.metrics.recall")["plans"]

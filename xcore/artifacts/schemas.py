@@ -71,6 +71,20 @@ KINDS: dict[str, Kind] = {
         files=("features.json", "train.parquet", "embedding.json", "embedding.safetensors"),
     ),
     "sampler": Kind(1, "a sampler of labels, as flat arrays", files=("sampler.json", "sampler.safetensors")),
+    "selection": Kind(
+        1,
+        "a choice of labels that stand for all, the outliers, and the map between them",
+        files=("selection.json", "labels.parquet", "convergence.parquet", "map.safetensors"),
+        columns={
+            "labels.parquet": (
+                pa.field("label", pa.int32()),
+                pa.field("name", pa.string()),
+                pa.field("role", pa.string()),
+                pa.field("gain", pa.float64()),
+            )
+        },
+        view="xcore.views.selection:SelectionView",
+    ),
     "groups": Kind(
         1,
         "rows that share labels",

@@ -52,6 +52,11 @@ class Head(Component):
         "clustered: labels of similar rows stand together.",
     )
 
+    @property
+    def has_logits(self) -> bool:
+        """Whether scores are logits, of which only differences mean something; else they are probabilities."""
+        return False
+
     def module(self, n_classes: int, dimensions: int, shares: Float32, seed: int) -> TorchHead:
         """The head before its training.
 

@@ -31,6 +31,10 @@ class OneHot(Head):
         "distribution.",
     )
 
+    @property
+    def has_logits(self) -> bool:
+        return self.loss == "softmax"
+
     def module(self, n_classes: int, dimensions: int, shares: Float32, seed: int) -> OneHotModule:
         from xcore.heads.fitting.one_hot import OneHotModule
 

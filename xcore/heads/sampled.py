@@ -45,6 +45,10 @@ class MultiHeadSampling(CodedHead):
     )
     scale: float = Field(64.0, gt=0, description="Scale of the cosines. Used only with a margin.")
 
+    @property
+    def has_logits(self) -> bool:
+        return True
+
     def module(self, n_classes: int, dimensions: int, shares: Float32, seed: int) -> SampledModule:
         from xcore.heads.fitting.sampled import SampledModule
 

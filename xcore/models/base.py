@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from xcore.text.family import AnyText
 from xcore.training.context import FitContext
 from xcore.training.data import LabelledRows, LabelSide, Matrix, RowForm, RowsInMemory, TrainingData, Wish, checked_rows
 from xcore.training.stages import DeclaredStage, prepare
+
+# What a score estimates: a label's share of 1, a margin from -1 to 1, or the logarithm of a share up to a constant.
+ScoreScale: TypeAlias = Literal["share", "margin", "log"]
 
 
 class Fitted(Protocol):
@@ -128,6 +131,11 @@ class Model(Component):
 
     def _fit(self, data: TrainingData, context: FitContext) -> Fitted:
         raise TypeError(f"{type(self).__name__} has no fit")
+
+    @property
+    def score_scale(self) -> ScoreScale:
+        """What the scores of its predictions are; see `ScoreScale`."""
+        return "share"
 
     @classmethod
     def load(cls, directory: Path) -> Fitted:

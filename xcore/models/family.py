@@ -8,6 +8,7 @@ from pydantic import Field
 from xcore.components import members_of
 from xcore.models.base import Fitted, Model
 from xcore.models.ensemble.model import Ensemble
+from xcore.models.label_subset.model import LabelSubset
 from xcore.models.memory.model import Memory
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.network import NeuralNetwork
@@ -17,7 +18,8 @@ from xcore.models.parabel.model import Parabel
 from xcore.saved import read_kind
 
 AnyModel: TypeAlias = Annotated[
-    Ova | Parabel | NegativeSampling | NeuralNetwork | Memory | Omikuji | Ensemble, Field(discriminator="kind")
+    Ova | Parabel | NegativeSampling | NeuralNetwork | Memory | Omikuji | Ensemble | LabelSubset,
+    Field(discriminator="kind"),
 ]
 MODEL_KINDS: dict[str, type[Model]] = members_of(AnyModel)
 

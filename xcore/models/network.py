@@ -12,7 +12,7 @@ import numpy as np
 from xcore.errors import ArtifactDamaged
 from xcore.heads.base import FittedHead
 from xcore.heads.family import AnyHeadAbout
-from xcore.models.base import Model, rows_for
+from xcore.models.base import Model, ScoreScale, rows_for
 from xcore.network.fitted import Network, NetworkAbout
 from xcore.network.options import NetworkOptions
 from xcore.numeric.arrays import write_arrays
@@ -46,6 +46,10 @@ class NeuralNetwork(NetworkOptions, Model):
 
         found = fit_network(self, data, context)
         return FittedNetwork(data.form, data.n_labels, found.network, found.labels, found.head)
+
+    @property
+    def score_scale(self) -> ScoreScale:
+        return "log" if self.head.has_logits else "share"
 
     @classmethod
     def load(cls, directory: Path) -> FittedNetwork:

@@ -23,13 +23,13 @@ import scipy.sparse as sp
 from pydantic import Field
 
 from xcore.errors import ConfigError
-from xcore.models.base import Model, rows_for
+from xcore.models.base import Model, ScoreScale, rows_for
 from xcore.models.parabel import FittedParabel, Parabel
 from xcore.numeric.arrays import write_arrays
 from xcore.numeric.checks import ArrayFile
-from xcore.numeric.cholesky import factorise, solve
-from xcore.numeric.matrices import CSR, Float32, Float64, Int32, TopK, csr, normalise_rows, row_blocks
-from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks, single_threaded_blas
+from xcore.numeric.matrices import CSR, Float32, Int32, TopK, csr, normalise_rows, row_blocks
+from xcore.numeric.parallel import SparseRows, over_blocks, single_threaded_blas
+from xcore.numeric.ridge import RidgeProblem
 from xcore.numeric.topk import best_first, clear, offer
 from xcore.saved import Count, Described, read_json
 from xcore.training.checkpoints import Checkpoints, Pieces, training_name
@@ -37,7 +37,6 @@ from xcore.training.context import FitContext
 from xcore.training.data import Matrix, RowForm, TrainingData
 
 ROW_BLOCK = 256
-GRAM_BLOCKS = 64
 WAVE = 4  # label blocks between two reports of progress
 
 
@@ -105,7 +104,7 @@ class Ova(Model):
         training = training_name(self.options(), 0, (data.X, data.Y)) if context.scratch else ""
         pieces = Pieces(Checkpoints(context.scratch, training))
         with single_threaded_blas():
-            problem = _Problem.of(X, data.Y, self.ridge)
+            problem = RidgeProblem.of(X, data.Y, self.ridge)
             context.report(1, n_steps)
             parts = self._solve_blocks(problem, blocks, pieces, context)
         by_label = sp.vstack([part for part, _ in parts] or [sp.csr_array((0, n_features), dtype=np.float32)])
@@ -115,13 +114,13 @@ class Ova(Model):
         return FittedOva(kept, intercept, labels, n_features, n_labels, self.normalise)
 
     def _solve_blocks(
-        self, problem: _Problem, blocks: list[Int32], pieces: Pieces, context: FitContext
+        self, problem: RidgeProblem, blocks: list[Int32], pieces: Pieces, context: FitContext
     ) -> list[tuple[CSR, Float32]]:
         """Kept weights and intercepts of every block of labels; a block that a killed fit had solved is not again."""
         n_features, solved = len(problem.x_mean), list[tuple[CSR, Float32]]()
         for wave in row_blocks(len(blocks), WAVE):
             numbers = [number for number in range(wave.start, wave.stop) if number not in pieces.done]
-            made = over_blocks(lambda number: problem.solved(blocks[number], self.prune), numbers)
+            made = over_blocks(lambda number: _kept_weights(problem, blocks[number], self.prune), numbers)
             fresh = dict(zip(numbers, made, strict=True))
             for number in range(wave.start, wave.stop):
                 if number in fresh:
@@ -135,6 +134,10 @@ class Ova(Model):
                 solved.append((weights, intercept))
             context.report(1 + wave.stop, len(blocks) + 1)
         return solved
+
+    @property
+    def score_scale(self) -> ScoreScale:
+        return "margin" if self.loss == "squared_hinge" else "share"
 
     @classmethod
     def load(cls, directory: Path) -> FittedOva:
@@ -220,67 +223,12 @@ class _About(Described):
     normalise: bool
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """The factorised matrix, and what a block of labels needs to be solved."""
-
-    factor: Float64  # (d, d), upper triangle
-    x_mean: Float64  # (d,)
-    y_mean: Float64  # (L,)
-    features: CSR  # (d, n)
-    targets: CSR  # (L, n)
-
-    @classmethod
-    def of(cls, X: CSR, Y: CSR, ridge: float) -> _Problem:
-        n, d = X.shape
-        features = X.T.tocsr()
-        x_mean = _row_sums(features) / max(n, 1)
-        gram = _gram(features.T.tocsr(), features)
-        for i in range(d):  # row by row, so that no second d x d matrix exists
-            gram[i] -= n * x_mean[i] * x_mean
-            gram[i, i] += ridge
-        targets = Y.T.tocsr()
-        return cls(factorise(gram), x_mean, _row_sums(targets) / max(n, 1), features, targets)
-
-    def solved(self, labels: Int32, prune: float) -> tuple[CSR, Float32]:
-        """Kept weights (labels, d) and intercepts (labels,) of a block of labels."""
-        n = self.features.shape[1]
-        targets = (self.features @ self.targets[labels].T.tocsr()).T.toarray().astype(np.float64, order="C")
-        targets -= n * self.y_mean[labels][:, None] * self.x_mean
-        weights = solve(self.factor, targets)
-        weights[np.abs(weights) < prune] = 0.0
-        intercept = self.y_mean[labels] - weights @ self.x_mean
-        return sp.csr_array(weights.astype(np.float32)), intercept.astype(np.float32)
-
-
-def _row_sums(matrix: CSR) -> Float64:
-    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    return np.bincount(row, weights=matrix.data, minlength=matrix.shape[0]).astype(np.float64)
-
-
-def _gram(rows: CSR, features: CSR) -> Float64:
-    """Upper triangle of XᵀX in float64, X by rows and by features; cost O(n s²) for s non-zeros per row."""
-    d = rows.shape[1]
-    out = np.zeros((d, d))
-    plain, transposed = SparseRows.of(rows), SparseRows.of(features)
-    # Feature i meets the features from i on: the first ones do more.
-    cost = np.diff(features.indptr) * np.arange(d, 0, -1)
-    over_blocks(
-        lambda part: _add_products(part.start, part.stop, plain, transposed, out), even_blocks(cost, GRAM_BLOCKS)
-    )
-    return out
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_products(start: int, stop: int, rows: SparseRows, features: SparseRows, out: Float64) -> None:
-    """out[i, j] += x_ri x_rj over all rows r, for features i in [start, stop) and j >= i; row indices are sorted."""
-    for i in range(start, stop):
-        sums = out[i]
-        for p in range(features.indptr[i], features.indptr[i + 1]):
-            r, value = features.indices[p], np.float64(features.data[p])
-            first, last = rows.indptr[r], rows.indptr[r + 1]
-            for q in range(first + np.searchsorted(rows.indices[first:last], i), last):
-                sums[rows.indices[q]] += value * rows.data[q]
+def _kept_weights(problem: RidgeProblem, labels: Int32, prune: float) -> tuple[CSR, Float32]:
+    """Kept weights (labels, d) and intercepts (labels,) of a block of labels."""
+    weights = problem.solved(problem.right_sides(labels))
+    weights[np.abs(weights) < prune] = 0.0
+    intercept = problem.y_mean[labels] - weights @ problem.x_mean
+    return sp.csr_array(weights.astype(np.float32)), intercept.astype(np.float32)
 
 
 class _Scorer(NamedTuple):

@@ -46,6 +46,22 @@ def draw_simulation(table: Path, target: Path) -> None:
     figure.savefig(target)
 
 
+def draw_convergence(table: Path, target: Path) -> None:
+    """Objective and residual of each solve by iteration, the residual on a logarithmic scale."""
+    frame = pq.read_table(table).to_pandas()
+    figure = new_figure((11, 4))
+    for place, (column, title) in enumerate(
+        {"objective": "Objective", "residual": "Largest residual"}.items(), start=1
+    ):
+        axes = figure.add_subplot(1, 2, place)
+        for solve, line in frame.groupby("solve", sort=False):
+            axes.plot(line["iteration"], line[column], label=str(solve))
+        if column == "residual" and (frame[column] > 0).any():
+            axes.set_yscale("log")
+        finish_axes(axes, title, "iteration", "")
+    figure.savefig(target)
+
+
 def draw_curves(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], target: Path) -> None:
     """Learning curves: for each name the steps and the values, one panel each."""
     figure = new_figure((9, 2.6 * len(curves)))

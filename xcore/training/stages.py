@@ -106,7 +106,8 @@ def prepare(model: Staged, data: TrainingData, context: FitContext) -> TrainingD
         return data
     seed = int(context.rng.integers(2**63))
     for role in missing:
-        quiet = replace(context, rng=np.random.default_rng([seed, *role.encode()]), report=silent, scratch=None)
+        rng = np.random.default_rng([seed, *role.encode()])
+        quiet = replace(context, rng=rng, report=silent, scratch=context.scratch and context.scratch / role)
         data = data.with_stage(role, fit_stage(declared[role], data, quiet))
     return data
 

@@ -14,9 +14,9 @@ import threadpoolctl
 from xcore.components import silent
 from xcore.errors import ConfigError
 from xcore.metrics import evaluate
-from xcore.models import ova as ova_module
 from xcore.models.ova import FittedOva, Ova
 from xcore.models.parabel import Parabel
+from xcore.numeric import ridge as ridge_module
 from xcore.numeric.cholesky import factorise, solve
 from xcore.numeric.matrices import NO_LABEL, binary_csr, csr, topk_of_dense
 from xcore.numeric.parallel import single_threaded_blas
@@ -121,8 +121,8 @@ def test_factors_and_solutions_are_computed_on_one_blas_thread(monkeypatch: pyte
 
         return call
 
-    monkeypatch.setattr(ova_module, "factorise", watched(factorise))
-    monkeypatch.setattr(ova_module, "solve", watched(solve))
+    monkeypatch.setattr(ridge_module, "factorise", watched(factorise))
+    monkeypatch.setattr(ridge_module, "solve", watched(solve))
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         fit(random_data(), label_block=5)
     assert set(seen) == {1}

@@ -14,7 +14,7 @@ from pydantic import Field
 from xcore.embedding.family import AnyEmbedding, load_embedding
 from xcore.embedding.pca import FittedPca, Pca
 from xcore.errors import ArtifactDamaged, ConfigError
-from xcore.models.base import Model, rows_for
+from xcore.models.base import Model, ScoreScale, rows_for
 from xcore.models.negative_sampling.label_sampler import LabelSampler
 from xcore.models.negative_sampling.linear_scorer import Scorer, evaluate
 from xcore.models.negative_sampling.pairs import Positives, Split
@@ -221,6 +221,10 @@ class NegativeSampling(Positives, Model):
             first_biases=self.first_biases,
             seed=np.uint64(seed),
         )
+
+    @property
+    def score_scale(self) -> ScoreScale:
+        return "log"
 
     @classmethod
     def load(cls, directory: Path) -> FittedNegativeSampling:
