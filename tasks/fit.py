@@ -27,9 +27,10 @@ def fit_model(context: BuildContext) -> Mapping[str, Any]:
 def model_recipe(model: Model, forms: Sequence[RowForm], data: Mapping[str, Recipe], seed: int) -> Recipe:
     """A model trained on rows that can be had in some forms, with the stages that it declares.
 
-    `data` holds the recipes of the dataset, its features, its vocabulary and imputed labels, if they exist.
+    `data` holds the recipes of the dataset, its features, its vocabulary, imputed labels and groups, if they exist.
     """
     form = choose_form(type(model), forms)
-    names = ("dataset", "labels", "vocabulary") if "labels" in model.wants else ("dataset", "labels")
+    wished = {"vocabulary": "labels" in model.wants, "groups": "bags" in model.wants}
+    names = ["dataset", "labels", *(name for name, is_wished in wished.items() if is_wished)]
     inputs = {name: data[name] for name in names if name in data} | row_inputs(form, data)
     return Recipe("model", fit_model, model, inputs | stage_recipes(model, form, data, seed), seed=seed)

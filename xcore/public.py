@@ -13,6 +13,7 @@ from xcore.imputation.imputed import Imputed
 from xcore.library.classifier import Classifier
 from xcore.library.label_imputer import LabelImputer
 from xcore.models.base import Fitted, Model
+from xcore.models.miml import CoAttention, DeepMiml
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.network import NeuralNetwork
 from xcore.models.omikuji import Omikuji
@@ -27,7 +28,9 @@ __all__ = [
     "Bags",
     "Baseline",
     "Classifier",
+    "CoAttention",
     "ConfigError",
+    "DeepMiml",
     "Disaggregate",
     "Eagle",
     "EyrieError",

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from xcore.components import members_of
 from xcore.models.base import Fitted, Model
+from xcore.models.miml import CoAttention, DeepMiml
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.network import NeuralNetwork
 from xcore.models.omikuji import Omikuji
@@ -14,7 +15,9 @@ from xcore.models.ova import Ova
 from xcore.models.parabel.model import Parabel
 from xcore.saved import read_kind
 
-AnyModel: TypeAlias = Annotated[Ova | Parabel | NegativeSampling | NeuralNetwork | Omikuji, Field(discriminator="kind")]
+AnyModel: TypeAlias = Annotated[
+    Ova | Parabel | NegativeSampling | NeuralNetwork | DeepMiml | CoAttention | Omikuji, Field(discriminator="kind")
+]
 MODEL_KINDS: dict[str, type[Model]] = members_of(AnyModel)
 
 

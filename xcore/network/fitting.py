@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, embedding_bag, layer_norm, linear, log_softmax, relu
+from torch.nn.functional import binary_cross_entropy_with_logits, layer_norm, linear, log_softmax, relu
 
 from xcore.errors import ConfigError
+from xcore.network.dev_rows import DEV_METRIC, dev_metrics, dev_sample
+from xcore.network.first_layer import TABLE, sums_of_features
 from xcore.network.fitted import EPSILON, Layer, Network
 from xcore.network.options import NetworkOptions
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64
 from xcore.numeric.products import product_of_rows
 from xcore.training.checkpoints import Checkpoints, training_name
 from xcore.training.context import FitContext
-from xcore.training.data import LabelledRows, Matrix, TrainingData
+from xcore.training.data import Matrix, TrainingData
 from xcore.training.loop import train
 from xcore.training.schedule import Schedule
 from xcore.training.shards import Lookup
 
 TABLE_SPREAD = 0.1  # of the first vectors of features; the layer norm takes their length away
-DEV_ROWS = 5000  # at most, at even distances: enough to choose by, and cheap
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
     if not len(labels):
         raise ConfigError(f"none of the {data.Y.shape[0]} training rows has a label: a network needs at least one")
     problem = NetworkProblem(
-        options, data.X, data.Y[:, labels].tocsr(), _dev(data.dev, labels), seed, device_of(context)
+        options, data.X, data.Y[:, labels].tocsr(), dev_sample(data.dev, labels), seed, device_of(context)
     )
     schedule = Schedule(
         n_examples=data.Y.shape[0],
@@ -61,7 +61,7 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
         weight_decay=options.weight_decay,
         seed=seed,
         patience=options.patience,
-        select="dev_precision_at_1",
+        select=DEV_METRIC,
         average_from=options.average_from,
     )
     name = training_name(options.options(), seed, (data.X, data.Y)) if context.scratch else ""
@@ -73,13 +73,6 @@ def device_of(context: FitContext) -> torch.device:
     """Where to train: `auto` takes a GPU if there is one."""
     name = ("cuda" if torch.cuda.is_available() else "cpu") if context.device == "auto" else context.device
     return torch.device(name)
-
-
-def _dev(dev: LabelledRows | None, labels: Int32) -> tuple[Matrix, CSR] | None:
-    if dev is None:
-        return None
-    rows = np.arange(0, dev.Y.shape[0], max(1, -(-dev.Y.shape[0] // DEV_ROWS)))
-    return dev.X[rows], dev.Y[rows][:, labels].tocsr()
 
 
 class NetworkModule(torch.nn.Module):
@@ -117,8 +110,7 @@ class NetworkProblem:
         sizes = (self.options.width, *self.options.hidden)
         self.module = NetworkModule(sizes, self.Y.shape[1], generator).to(self.device)
         table = torch.randn((self.X.shape[1], sizes[0]), generator=generator) * TABLE_SPREAD
-        self.tables = {"features": table.to(self.device)}
-        self._is_sparse = sp.issparse(self.X)
+        self.tables = {TABLE: table.to(self.device)}
         shares = np.maximum(np.asarray(self.Y.sum(axis=0)).ravel() / max(self.Y.shape[0], 1), 1e-6)
         if self.options.loss == "logistic":  # outputs begin at the labels' frequencies, not at one half each
             start = np.log(shares / np.maximum(1 - shares, 1e-6))
@@ -126,7 +118,7 @@ class NetworkProblem:
 
     def loss(self, examples: Int64, lookup: Lookup, generator: torch.Generator) -> torch.Tensor:
         """Cross-entropy of the targets, summed over the examples."""
-        x = self._first_layer(examples, lookup)
+        x = sums_of_features(self.X, examples, lookup, self.device)
         module = self.module
         for number in range(len(module.biases)):
             if number:
@@ -141,22 +133,6 @@ class NetworkProblem:
             return binary_cross_entropy_with_logits(scores, targets, reduction="sum")
         return -(targets * log_softmax(scores, dim=1)).sum()
 
-    def _first_layer(self, examples: Int64, lookup: Lookup) -> torch.Tensor:
-        """Sums of the vectors of each row's features; of sparse rows only those that occur are looked up."""
-        if not self._is_sparse:
-            table = lookup("features", np.arange(self.X.shape[1]))
-            return torch.from_numpy(self.X[examples]).to(self.device) @ table
-        rows = self.X[examples]
-        used, places = np.unique(rows.indices, return_inverse=True)
-        table = lookup("features", used.astype(np.int64))
-        return embedding_bag(
-            torch.from_numpy(places.astype(np.int64)).to(self.device),
-            table,
-            torch.from_numpy(rows.indptr[:-1].astype(np.int64)).to(self.device),
-            mode="sum",
-            per_sample_weights=torch.from_numpy(rows.data).to(self.device),
-        )
-
     def _dropped(self, x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         if not self.options.dropout:
             return x
@@ -170,22 +146,21 @@ class NetworkProblem:
         X, Y = self.dev
         weights, biases = self.output()
         scores = product_of_rows(self.network().transform(X), weights) + biases
-        best = scores.argmax(axis=1)
-        hits = np.asarray(Y[np.arange(Y.shape[0]), best]).ravel() > 0
-        return {"dev_precision_at_1": float(hits.mean())}
+        return dev_metrics(scores, Y)
 
     def network(self) -> Network:
         """The present weights without the output layer."""
         module = self.module
-        found = [[_array(value) for value in own] for own in (module.biases, module.scales, module.shifts)]
-        weights = [np.zeros((0, 0), np.float32), *(_array(value) for value in module.weights[:-1])]
+        found = [[array_of(value) for value in own] for own in (module.biases, module.scales, module.shifts)]
+        weights = [np.zeros((0, 0), np.float32), *(array_of(value) for value in module.weights[:-1])]
         layers = [Layer(*values) for values in zip(weights, *found, strict=True)]
-        return Network(_array(self.tables["features"]), layers[0], tuple(layers[1:]))
+        return Network(array_of(self.tables[TABLE]), layers[0], tuple(layers[1:]))
 
     def output(self) -> tuple[Float32, Float32]:
         """Weights and biases of the output layer."""
-        return _array(self.module.weights[-1]), _array(self.module.output_bias)
+        return array_of(self.module.weights[-1]), array_of(self.module.output_bias)
 
 
-def _array(value: torch.Tensor) -> Float32:
+def array_of(value: torch.Tensor) -> Float32:
+    """A copy of a tensor that needs no torch."""
     return np.array(value.detach().cpu().numpy(), np.float32)

@@ -1,0 +1,36 @@
+"""The first layer of a network: rows of any form times a table with one vector per feature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch.nn.functional import embedding_bag
+
+from xcore.numeric.matrices import Int64, vectors_of_images
+from xcore.training.data import Matrix
+
+TABLE = "features"
+
+Vectors: TypeAlias = Callable[[str, Int64], torch.Tensor]  # a table and rows of it, ascending > these rows
+
+
+def sums_of_features(X: Matrix, rows: Int64, lookup: Vectors, device: torch.device) -> torch.Tensor:
+    """Sums of the vectors of each row's features; of sparse rows only those that occur are looked up."""
+    chosen = X[rows]
+    if not sp.issparse(chosen):
+        dense = vectors_of_images(chosen) if chosen.dtype == np.uint8 else chosen
+        table = lookup(TABLE, np.arange(dense.shape[1]))
+        return torch.from_numpy(dense).to(device) @ table
+    used, places = np.unique(chosen.indices, return_inverse=True)
+    table = lookup(TABLE, used.astype(np.int64))
+    return embedding_bag(
+        torch.from_numpy(places.astype(np.int64)).to(device),
+        table,
+        torch.from_numpy(chosen.indptr[:-1].astype(np.int64)).to(device),
+        mode="sum",
+        per_sample_weights=torch.from_numpy(chosen.data).to(device),
+    )
