@@ -71,6 +71,12 @@ KINDS: dict[str, Kind] = {
         files=("features.json", "train.parquet", "embedding.json", "embedding.safetensors"),
     ),
     "sampler": Kind(1, "a sampler of labels, as flat arrays", files=("sampler.json", "sampler.safetensors")),
+    "label-embeddings": Kind(
+        1,
+        "one vector per label in the space of the rows",
+        files=("label_embeddings.json", "label_embeddings.safetensors"),
+        view="xcore.views.label_embeddings:LabelEmbeddingsView",
+    ),
     "groups": Kind(
         1,
         "rows that share labels",

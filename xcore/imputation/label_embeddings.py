@@ -30,7 +30,7 @@ NAME = "label_embeddings"
 class LabelEmbeddings(Stage):
     """Embeddings of the labels, learnt from the labels of bags."""
 
-    artifact: ClassVar[str] = NAME
+    artifact: ClassVar[str] = "label-embeddings"
     learns_labels: ClassVar[bool] = True
     wants: ClassVar[frozenset[Wish]] = frozenset({"bags"})
 

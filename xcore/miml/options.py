@@ -18,7 +18,7 @@ class MimlOptions(Component):
         128, ge=1, lt=2**24, description="Number of hidden units. Size and time of the network grow with it."
     )
     concepts: int = Field(
-        10,
+        5,
         ge=1,
         lt=2**16,
         description="Number of concepts per label. The best concept of a row counts. More concepts can tell more "

@@ -13,6 +13,7 @@ from xcore.numeric.matrices import CSR, NO_LABEL, Float32, Int64, TopK
 from xcore.training.data import Matrix
 
 NO_ROW = -1
+EXPLAINED_FILE = "explained.parquet"  # of a model that explains bags: some training bags
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,22 @@ class ExplainedBags:
                 "weights": lists(self.weights, pa.float32()),
             }
         )
+
+    def precision(self, bags: CSR, truth: CSR) -> float | None:
+        """Of the explained labels that their bag carries, the share whose row carries them too; None if there are none.
+
+        Parameters
+        ----------
+        bags : CSR (bags, L)
+            Labels of these bags.
+        truth : CSR (n, L)
+            Labels of the rows.
+        """
+        bag, place = np.nonzero(self.top.labels != NO_LABEL)
+        labels, rows = self.top.labels[bag, place], self.rows[bag, place]
+        carried = np.asarray(bags[bag, labels]).ravel() > 0
+        right = np.asarray(truth[rows, labels]).ravel() > 0
+        return float(right[carried].mean()) if carried.any() else None
 
 
 @runtime_checkable

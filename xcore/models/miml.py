@@ -48,7 +48,7 @@ class DeepMiml(MimlOptions, Model):
     - Training needs torch; predictions do not. The same bits come out for any number of threads.
     """
 
-    takes: ClassVar[tuple[RowForm, ...]] = ("sparse", "vector", "image")
+    takes: ClassVar[tuple[RowForm, ...]] = ("sparse", "image", "vector")
     wants: ClassVar[frozenset[Wish]] = frozenset({"dev", "bags"})
 
     kind: Literal["deep-miml"] = "deep-miml"
