@@ -27,7 +27,7 @@ from xcore.training.context import FitContext
 from xcore.training.data import Bags, LabelledBags, Matrix, RowsInMemory, TrainingData
 
 SIZES = (4, 50)
-RATES, EPOCHS, TAUS = (0.003, 0.01), (6,), (0.1, 0.3, 1.0)
+RATES, EPOCHS, TAUS = (0.001, 0.003, 0.01), (6,), (0.1, 0.3, 1.0)
 SHAPE = {"width": 128, "concepts": 5, "loss": "softmax", "batch_size": 512}
 HELD_OUT = 6  # one bag in so many
 
