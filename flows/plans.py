@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flows.params import IngestParams, LearningParams, PipelineParams, TrainParams
 from tasks.evaluate import EvaluationOptions, evaluation_recipe
@@ -14,7 +14,6 @@ from tasks.ingest import dataset_recipe, kept_dataset
 from tasks.predict import predictions_recipe
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form, Split
-from xcore.errors import ConfigError
 from xcore.grouping.base import Grouper
 from xcore.grouping.given import GivenGroups
 from xcore.imputation.base import Imputer
@@ -38,6 +37,8 @@ class DataPlan:
         What makes features of text.
     labels : Recipe or None
         Imputed labels; None where rows have their own.
+    groups : Recipe or None
+        Groups, where a model learns from them as bags.
     """
 
     dataset: Recipe
@@ -45,6 +46,7 @@ class DataPlan:
     features: Recipe
     vocabulary: Recipe | None = None
     labels: Recipe | None = None
+    groups: Recipe | None = None
 
     @property
     def forms(self) -> tuple[RowForm, ...]:
@@ -54,7 +56,7 @@ class DataPlan:
     def inputs(self) -> dict[str, Recipe]:
         """As inputs of a step that learns, by role."""
         roles = {"dataset": self.dataset, "features": self.features}
-        others = {"vocabulary": self.vocabulary, "labels": self.labels}
+        others = {"vocabulary": self.vocabulary, "labels": self.labels, "groups": self.groups}
         return roles | {role: recipe for role, recipe in others.items() if recipe is not None}
 
 
@@ -82,13 +84,14 @@ def plan_data(dataset: Recipe, form: Form, text: AnyText) -> DataPlan:
 
 def plan_imputation(data: DataPlan, grouper: Grouper, imputer: Imputer, seed: int) -> DataPlan:
     """The same rows with labels imputed from groups."""
-    if data.form not in ("sparse", "vector"):
-        raise ConfigError(
-            f"labels of groups cannot be imputed to {data.form} rows: groupers and imputers take sparse or vector rows"
-        )
     groups = groups_recipe(grouper, data.dataset, data.features, seed)
     labels = imputed_recipe(imputer, groups, data.dataset, data.features, seed)
-    return DataPlan(data.dataset, data.form, data.features, data.vocabulary, labels)
+    return replace(data, labels=labels)
+
+
+def plan_bags(data: DataPlan, grouper: Grouper, seed: int) -> DataPlan:
+    """The same rows in bags, for a model that learns from the labels of bags: nothing is imputed."""
+    return replace(data, groups=groups_recipe(grouper, data.dataset, data.features, seed))
 
 
 def plan_learning(model: Model, data: DataPlan, options: EvaluationOptions, seed: int) -> LearningPlan:
@@ -120,6 +123,8 @@ def plan_pipeline(params: PipelineParams, dataset: Recipe | None = None) -> Lear
 def _plan(dataset: Recipe, form: Form, has_groups: bool, params: LearningParams) -> LearningPlan:
     data = plan_data(dataset, form, params.text)
     grouper = params.grouping or (GivenGroups() if has_groups else None)
-    if grouper is not None:
+    if grouper is not None and "bags" in params.model.wants:
+        data = plan_bags(data, grouper, params.seed)
+    elif grouper is not None:
         data = plan_imputation(data, grouper, params.imputer, params.seed)
     return plan_learning(params.model, data, params.evaluation, params.seed)

@@ -52,7 +52,8 @@ def stage_recipes(model: Staged, form: RowForm, data: Mapping[str, Recipe], seed
         stage = one.options
         inputs = row_inputs(form, data) if one.rows is None else {"features": made[one.rows]}
         if stage.learns_labels or stage.wants:
-            inputs |= {name: data[name] for name in ("dataset", "labels", "vocabulary") if name in data}
+            names = ["dataset", "labels", "vocabulary", *(["groups"] if "bags" in stage.wants else [])]
+            inputs |= {name: data[name] for name in names if name in data}
         inputs |= {used: made[used] for used in one.uses}
         seen: RowForm = form if one.rows is None else "vector"
         step = StageStep(stage=stage, form=seen, uses={used: declared[used].options for used in one.uses})

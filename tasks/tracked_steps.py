@@ -44,5 +44,7 @@ def _track_child(recipe: Recipe, child: Child, parent: TrackedRun, tags: Mapping
         run.log_setup(child.parameters, tags)
         for step in steps:
             run.log_step(store.manifest(step.ref), names[step.id])
+            if view_of(step.kind).shown_with_result:
+                run.log_result(store.open(step.ref))
         run.log_result(store.open(recipe.ref))
         run.end("FINISHED")

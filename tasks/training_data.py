@@ -13,11 +13,14 @@ from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.data.dataset import Dataset
 from xcore.data.features import Features
 from xcore.data.readers.base import Split
+from xcore.grouping.given import given_groups
+from xcore.grouping.groups import Groups
 from xcore.imputation.imputed import Imputed
-from xcore.numeric.matrices import CSR, binary_csr, csr, list_parts, sparse_of_dense
+from xcore.numeric.matrices import CSR, csr
 from xcore.text.family import AnyFittedText, load_text
 from xcore.training.context import FitContext
 from xcore.training.data import (
+    CONVERSIONS,
     Bags,
     LabelledRows,
     LabelSide,
@@ -46,9 +49,10 @@ class StoredRows:
         return self.source.dense(self.split) if self.form == "vector" else self.source.sparse(self.split)
 
     def blocks(self) -> Iterator[Matrix]:
-        is_converted = self.form == "sparse" and self.source.form == "vector"
         blocks = iter(self.source.blocks(self.split))
-        return (sparse_of_dense(block) for block in blocks) if is_converted else blocks
+        if self.source.form in (self.form, "text"):
+            return blocks
+        return map(CONVERSIONS[self.source.form, self.form], blocks)
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,14 @@ def splits_of(inputs: Mapping[str, Artifact]) -> list[Split]:
 
 
 def training_labels(inputs: Mapping[str, Artifact]) -> CSR:
-    """Targets of the training split: the imputed ones that are among the inputs as `labels`, else the dataset's own."""
+    """Targets of the training split: the imputed ones that are among the inputs as `labels`, else the dataset's own.
+
+    Where rows are in groups, only the groups have labels.
+    """
     imputed = inputs.get("labels")
+    if "groups" in inputs and imputed is None:
+        dataset = Dataset(inputs["dataset"].directory)
+        return csr(np.zeros(0), np.zeros(0), np.zeros(dataset.n_rows("train") + 1), dataset.n_labels)
     return Imputed.load(imputed.directory).Y if imputed else Dataset(inputs["dataset"].directory).Y("train")
 
 
@@ -124,7 +134,7 @@ def open_training_data(
             Y=training_labels(inputs),
             dev=_dev_rows(dataset, inputs, form, wants) if "dev" in wants else None,
             labels=_label_side(dataset, inputs, wants),
-            bags=_bags(dataset, "train") if "bags" in wants else None,
+            bags=_training_bags(dataset, inputs) if "bags" in wants else None,
         )
     for role, stage in (stages or {}).items():
         data = data.with_stage(role, open_stage(inputs[role], stage))
@@ -148,7 +158,7 @@ def _dev_rows(
 ) -> LabelledRows | None:
     if "dev" not in dataset.splits:
         return None
-    bags = _bags(dataset, "dev") if "bags" in wants else None
+    bags = _bags(dataset, "dev") if "bags" in wants and dataset.groups() is not None else None
     return LabelledRows(open_rows(inputs, "dev", form), dataset.Y("dev"), bags)
 
 
@@ -171,13 +181,21 @@ def _has_names(dataset: Dataset) -> bool:
     return any(name and name != key for key, name in names)
 
 
-def _bags(dataset: Dataset, split: Split) -> Bags | None:
-    """The bags of a split, with the labels that are known of each: of other splits than train, those of its rows."""
-    bags, groups = dataset.bags(split), dataset.groups()
-    if bags is None or groups is None:
+def _training_bags(dataset: Dataset, inputs: Mapping[str, Artifact]) -> Bags | None:
+    """The groups among the inputs, else those of the dataset, with what is known about their labels."""
+    given = dataset.groups()
+    if "groups" in inputs:
+        groups = Groups.load(inputs["groups"].directory)
+    elif given is not None:
+        groups = given_groups(given, dataset.n_rows("train"), dataset.n_labels)
+    else:
         return None
-    if split == "train":
-        offsets, labels = list_parts(groups["labels"])
-        return Bags(bags.members, binary_csr(labels, offsets, dataset.n_labels))
-    merged = canonical_csr(bags.members @ dataset.Y(split))
-    return Bags(bags.members, binary_csr(merged.indices, merged.indptr, dataset.n_labels))
+    return Bags(groups.members, groups.labels, groups.merge == "list")
+
+
+def _bags(dataset: Dataset, split: Split) -> Bags | None:
+    """The bags of a split other than train, with the labels of their rows."""
+    bags = dataset.bags(split)
+    if bags is None:
+        return None
+    return Bags(bags.members, canonical_csr(bags.members @ dataset.Y(split)), counted=True)

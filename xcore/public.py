@@ -16,6 +16,7 @@ from xcore.models.base import Fitted, Model
 from xcore.models.ensemble.model import Ensemble, Member
 from xcore.models.label_subset.model import LabelSubset
 from xcore.models.memory.model import Memory
+from xcore.models.miml import CoAttention, DeepMiml
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.network import NeuralNetwork
 from xcore.models.omikuji import Omikuji
@@ -31,7 +32,9 @@ __all__ = [
     "Bags",
     "Baseline",
     "Classifier",
+    "CoAttention",
     "ConfigError",
+    "DeepMiml",
     "Disaggregate",
     "Eagle",
     "Ensemble",

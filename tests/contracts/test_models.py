@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numba
@@ -27,7 +28,7 @@ from xcore.numeric.arrays import open_arrays
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
 from xcore.training import checkpoints
 from xcore.training.context import FitContext
-from xcore.training.data import TrainingData
+from xcore.training.data import Bags, TrainingData
 
 N_FEATURES, N_LABELS = 60, 12
 UNSEEN_LABEL = N_LABELS - 1
@@ -59,8 +60,17 @@ def empty_rows(n: int) -> CSR:
     return csr(np.zeros(0), np.zeros(0), np.zeros(n + 1), N_FEATURES)
 
 
+def asked_for(model: Model, data: TrainingData) -> TrainingData:
+    """The data with what the model wants: bags of one row and of two rows in turn, with the labels of their rows."""
+    if "bags" not in model.wants:
+        return data
+    n = data.Y.shape[0]
+    starts = [at for at in range(n) if at % 3 != 2]
+    return replace(data, bags=Bags(binary_csr(np.arange(n), [*starts, n], n)))
+
+
 def fitted(model: Model, data: TrainingData | None = None) -> Fitted:
-    return model.fit(data or planted(), FitContext(rng=np.random.default_rng(7)))
+    return model.fit(asked_for(model, data or planted()), FitContext(rng=np.random.default_rng(7)))
 
 
 def saved_bytes(model: Fitted, directory: Path) -> dict[str, str]:
@@ -286,7 +296,7 @@ def test_progress_is_reported_monotone_and_ends_complete(model: Model) -> None:
     def report(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
         steps.append((step, total))
 
-    model.fit(planted(), FitContext(rng=np.random.default_rng(0), report=report))
+    model.fit(asked_for(model, planted()), FitContext(rng=np.random.default_rng(0), report=report))
     assert steps
     assert [step for step, _ in steps] == sorted(step for step, _ in steps)
     assert len({total for _, total in steps}) == 1
@@ -320,14 +330,14 @@ def expected(deterministic: Model, undisturbed: dict[str, dict[str, str]], tmp_p
         pytest.skip(f"{type(deterministic).__name__} declares that it keeps nothing")
     name = str(deterministic.options())
     if name not in undisturbed:
-        whole = deterministic.fit(many_pieces(), FitContext(rng=np.random.default_rng(7)))
+        whole = deterministic.fit(asked_for(deterministic, many_pieces()), FitContext(rng=np.random.default_rng(7)))
         undisturbed[name] = saved_bytes(whole, tmp_path / "undisturbed")
     return undisturbed[name]
 
 
 @pytest.mark.usefixtures("frequent_checkpoints")
 def test_a_killed_fit_resumes_to_the_same_bytes(deterministic: Model, expected: dict[str, str], tmp_path: Path) -> None:
-    data, scratch = many_pieces(), tmp_path / "scratch"
+    data, scratch = asked_for(deterministic, many_pieces()), tmp_path / "scratch"
     with pytest.raises(Killed):
         deterministic.fit(data, FitContext(rng=np.random.default_rng(7), report=killing, scratch=scratch))
     assert list(scratch.iterdir()), "something was kept"
@@ -349,7 +359,7 @@ def test_a_killed_fit_resumes_to_the_same_bytes(deterministic: Model, expected: 
 def test_a_damaged_checkpoint_is_not_used(
     deterministic: Model, expected: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data, scratch = many_pieces(), tmp_path / "scratch"
+    data, scratch = asked_for(deterministic, many_pieces()), tmp_path / "scratch"
     with pytest.raises(Killed):
         deterministic.fit(data, FitContext(rng=np.random.default_rng(7), report=killing, scratch=scratch))
     assert list(scratch.iterdir())

@@ -85,6 +85,12 @@ KINDS: dict[str, Kind] = {
         },
         view="xcore.views.selection:SelectionView",
     ),
+    "label-embeddings": Kind(
+        1,
+        "one vector per label in the space of the rows",
+        files=("label_embeddings.json", "label_embeddings.safetensors"),
+        view="xcore.views.label_embeddings:LabelEmbeddingsView",
+    ),
     "groups": Kind(
         1,
         "rows that share labels",

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from xcore.data.readers.base import Form, Split
 from xcore.errors import ConfigError
-from xcore.numeric.matrices import CSR, Float32, csr, list_parts
+from xcore.numeric.matrices import CSR, Float32, csr, list_parts, sparse_of_images, vectors_of_images
 
 Images: TypeAlias = npt.NDArray[np.uint8]
 
@@ -67,16 +67,23 @@ class FeatureFile:
     image_shape: tuple[int, int, int] | None = None
 
     def sparse(self) -> CSR:
-        """CSR float32 (n, n_features); a vector becomes a row without gaps. Cost O(nnz)."""
+        """CSR float32 (n, n_features); a vector becomes a row without gaps, pixels are from 0 to 1. Cost O(nnz)."""
         if self.form == "sparse":
             return read_csr(self.path, self.n_rows, self.n_entries, self.n_features)
+        if self.form == "image":
+            return sparse_of_images(self.images())
         self._need("vector")
         indices = np.tile(np.arange(self.n_features, dtype=np.int32), self.n_rows)
         offsets = np.arange(self.n_rows + 1) * self.n_features
         return csr(self.dense().reshape(-1), indices, offsets, self.n_features)
 
     def dense(self) -> Float32:
-        """Vectors, float32 (n, n_features); sparse rows are refused, for they seldom fit into memory as such."""
+        """Vectors, float32 (n, n_features); images give one number from 0 to 1 per pixel.
+
+        Sparse rows are refused: they seldom fit into memory as vectors.
+        """
+        if self.form == "image":
+            return vectors_of_images(self.images())
         self._need("vector")
         return self._filled(np.empty((self.n_rows, self.n_features), np.float32))
 
@@ -124,7 +131,7 @@ class FeatureSplits:
         return self.features(split).sparse()
 
     def dense(self, split: Split) -> Float32:
-        """Features of a split that are vectors, float32 (n, n_features)."""
+        """Features of a split that are vectors or images, float32 (n, n_features)."""
         return self.features(split).dense()
 
     def blocks(self, split: Split) -> FeatureBlocks:

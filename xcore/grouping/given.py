@@ -32,15 +32,22 @@ class GivenGroups(Grouper):
                 "grouper 'given' needs groups in the dataset, got a dataset without any; "
                 "read one with a group column or file, or choose random, clusters or mixed"
             )
-        stored = merge_of(given)
-        if self.merge == "list" and stored == "set":
-            raise ConfigError(
-                "grouping.merge is list, but the data has only the set of labels of each group, not how many members "
-                "carry them: leave merge out, or ingest labels that tell the counts (row_labels: own, or groups.merge: "
-                "list)"
-            )
-        merge = stored if self.merge == "auto" else self.merge
-        groups = groups_of_table(given, X.shape[0], Y.shape[1], merge or "list")
-        # A table that says nothing and counts nothing above 1 tells sets, not that each label has exactly one carrier.
-        is_set = merge is None and not (groups.labels.data > 1).any()
-        return replace(groups, merge="set") if is_set else groups
+        return given_groups(given, X.shape[0], Y.shape[1], self.merge)
+
+
+def given_groups(
+    given: pa.Table, n_rows: int, n_labels: int, wanted: Literal["auto", "list", "set"] = "auto"
+) -> Groups:
+    """Groups of a dataset's table (`Dataset.groups`), over its rows and labels; `wanted` is the option `merge`."""
+    stored = merge_of(given)
+    if wanted == "list" and stored == "set":
+        raise ConfigError(
+            "grouping.merge is list, but the data has only the set of labels of each group, not how many members "
+            "carry them: leave merge out, or ingest labels that tell the counts (row_labels: own, or groups.merge: "
+            "list)"
+        )
+    merge = stored if wanted == "auto" else wanted
+    groups = groups_of_table(given, n_rows, n_labels, merge or "list")
+    # A table that says nothing and counts nothing above 1 tells sets, not that each label has exactly one carrier.
+    is_set = merge is None and not (groups.labels.data > 1).any()
+    return replace(groups, merge="set") if is_set else groups

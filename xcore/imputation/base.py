@@ -12,7 +12,9 @@ from xcore.components import Component, Report, silent
 from xcore.errors import ConfigError
 from xcore.grouping.groups import Groups
 from xcore.imputation.imputed import Imputed
-from xcore.numeric.matrices import CSR, Float64, Int32, Int64, binary_csr, csr
+from xcore.numeric.matrices import CSR, Float32, Float64, Int32, Int64, binary_csr, csr, normalise_rows
+
+_ZERO = 1e-12  # a sum of unit rows that is shorter, per row, has no direction
 
 
 class Imputer(Component):
@@ -25,19 +27,39 @@ class Imputer(Component):
         group without members get nothing; the only member of a group gets all of the group's labels. The same input
         and generator state give the same bits for any number of threads.
         """
-        if X.shape[0] != groups.n_rows:
-            raise ConfigError(
-                f"features have {X.shape[0]} rows but the groups are over {groups.n_rows}: they must match"
-            )
-        if X.nnz and not np.isfinite(X.data).all():
-            raise ConfigError("features hold NaN or infinite values; impute from finite features")
+        _check_input(X, groups)
         imputed = self._impute(X, groups, rng, report)
         zero_rows = int((np.bincount(row_ids(X)[X.data != 0], minlength=X.shape[0]) == 0).sum())
         counts = {"rows_without_features": zero_rows, **imputed.counts()}
         return Imputed(imputed.Y, {"imputer": self.options(), "counts": counts, **imputed.details})
 
+    def label_embeddings(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report = silent) -> Float32:
+        """One unit vector per label, float32 (L, d), in the space of the rows; 0 for a label in no group.
+
+        It points from the mean row to the rows that carry the label, as far as the imputer can tell. `Eagle` has an
+        algorithm for it; for the others it lies along the sum of the imputed rows, each with its confidence as weight.
+        """
+        _check_input(X, groups)
+        return self._label_embeddings(X, groups, rng, report)
+
+    def _label_embeddings(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Float32:
+        carriers, rows = self._impute(X, groups, rng, report).Y.T.tocsr(), normalise_rows(X)
+        mass = np.asarray(carriers.sum(axis=1), np.float64).reshape(-1, 1)
+        total = (carriers @ rows).toarray().astype(np.float64) - mass * column_means(rows)
+        length = np.sqrt(np.square(total).sum(axis=1, keepdims=True))
+        known = length > _ZERO * np.maximum(mass, 1.0)
+        vectors: Float32 = np.divide(total, length, out=np.zeros_like(total), where=known).astype(np.float32)
+        return vectors
+
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
         raise TypeError(f"{type(self).__name__} has no way to impute")
+
+
+def _check_input(X: CSR, groups: Groups) -> None:
+    if X.shape[0] != groups.n_rows:
+        raise ConfigError(f"features have {X.shape[0]} rows but the groups are over {groups.n_rows}: they must match")
+    if X.nnz and not np.isfinite(X.data).all():
+        raise ConfigError("features hold NaN or infinite values; impute from finite features")
 
 
 class Pairs(NamedTuple):

@@ -11,8 +11,9 @@ from pydantic import Field
 from xcore.components import Report
 from xcore.grouping.groups import Groups
 from xcore.imputation.base import Imputer, Pairs, column_means, rows_and_labels, rows_by_group
+from xcore.imputation.grlr import candidates_of, embed_labels, select_members
 from xcore.imputation.imputed import Imputed
-from xcore.numeric.matrices import CSR, Float64, Int32, Int64, normalise_rows
+from xcore.numeric.matrices import CSR, Float32, Float64, Int32, Int64, normalise_rows
 from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks
 
 _BLOCKS = 64
@@ -28,9 +29,9 @@ class Eagle(Imputer):
     first. Where the sum of the candidates vanishes, e starts at one of them, drawn at random. Labels that occur in
     exactly the same groups get the same embedding: the method cannot tell them apart.
 
-    Neither e nor the l x d matrix of embeddings is ever formed. With s the sum of the selected rows, the inner products
-    of candidates with e follow from those with s, which change only when the selection does; and once e and s select
-    the same members, so does every later iterate, and the label is done.
+    To impute, neither e nor the l x d matrix of embeddings is formed. With s the sum of the selected rows, the inner
+    products of candidates with e follow from those with s, which change only when the selection does; and once e and s
+    select the same members, so does every later iterate, and the label is done. `label_embeddings` forms e.
 
     Cost O(T nnz of the candidates), summed over labels: O(n g nnz(row) T labels(row)); memory O(nnz(X) + nnz(Y2) + d)
     per thread.
@@ -80,6 +81,24 @@ class Eagle(Imputer):
         n_used = int((np.diff(pairs.of_label) > 0).sum())
         return Imputed(Y, {"mean_iterations": steps / max(n_used, 1)})
 
+    def _label_embeddings(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Float32:
+        X, groups, _ = rows_by_group(X, groups)
+        pairs, rows = Pairs.of(groups), normalise_rows(X)
+        mean = column_means(rows) if self.centre else np.zeros(X.shape[1])
+        starts, vectors = rng.random(groups.n_labels), np.zeros((groups.n_labels, X.shape[1]), np.float32)
+        blocks = even_blocks(np.diff(pairs.candidates()[pairs.of_label]), _BLOCKS)
+        done = 0
+
+        def embed(block: range) -> None:
+            nonlocal done
+            options = (self.iterations, self.step)
+            embed_labels(SparseRows.of(rows), pairs, mean, starts, (block.start, block.stop), options, vectors)
+            done += 1
+            report(done, len(blocks))
+
+        over_blocks(embed, blocks)
+        return vectors
+
 
 class _Centre(NamedTuple):
     """The mean row, its inner product with every row, and with itself; all zero where nothing is subtracted."""
@@ -111,7 +130,7 @@ def _assign_labels(
         if first_pair == end_pair:
             continue
         size, count = pairs.size[first_pair:end_pair], pairs.carriers[first_pair:end_pair]
-        candidates, weights = _candidates(pairs, first_pair, end_pair)
+        candidates, weights = candidates_of(pairs, first_pair, end_pair)
         e, e_mean, _ = _along(X, centre, candidates, weights, scratch)
         if len(e) == 0:
             # The sum of all candidates vanishes: any one of them breaks the symmetry.
@@ -138,20 +157,6 @@ def _assign_labels(
 
 
 @numba.njit(cache=True, nogil=True)
-def _candidates(pairs: Pairs, first_pair: int, end_pair: int) -> tuple[Int32, Float64]:
-    """Members of all groups of a label one after the other, and the multiplicity of their groups."""
-    total = np.sum(pairs.size[first_pair:end_pair])
-    rows, weights = np.empty(total, np.int32), np.empty(total)
-    start = 0
-    for pair in range(first_pair, end_pair):
-        stop = start + pairs.size[pair]
-        rows[start:stop] = pairs.members[pairs.first[pair] : pairs.first[pair] + pairs.size[pair]]
-        weights[start:stop] = pairs.carriers[pair]
-        start = stop
-    return rows, weights
-
-
-@numba.njit(cache=True, nogil=True)
 def _climb(
     X: SparseRows,
     centre: _Centre,
@@ -169,13 +174,13 @@ def _climb(
     selected, previous = np.zeros(len(e)), np.zeros(len(e))
     s, s_mean, norm = np.zeros(0), 0.0, 0.0
     for iteration in range(iterations):
-        _select(e, size, count, selected)
+        select_members(e, size, count, selected)
         if iteration == 0 or np.any(selected != previous):
             s, s_mean, norm = _along(X, centre, candidates, selected, scratch)
             if len(s) == 0:
                 return iteration
             previous[:] = selected
-            _select(s, size, count, selected)
+            select_members(s, size, count, selected)
             if np.all(selected == previous):
                 # Then a e + b s selects the same members for all a, b >= 0.
                 return iteration
@@ -187,18 +192,6 @@ def _climb(
             e[position] = (e[position] + step * s[position]) / length
         e_mean = (e_mean + step * s_mean) / length
     return iterations
-
-
-@numba.njit(cache=True, nogil=True)
-def _select(scores: Float64, size: Int64, count: Int64, selected: Float64) -> None:
-    """Multiplicity of the group at every member that attains the group's maximum, else 0."""
-    start = 0
-    for group in range(len(size)):
-        stop = start + size[group]
-        best = np.max(scores[start:stop])
-        for position in range(start, stop):
-            selected[position] = count[group] if scores[position] == best else 0.0
-        start = stop
 
 
 @numba.njit(cache=True, nogil=True)

@@ -57,16 +57,80 @@ def mean_given_some(chances: Float32, times: float) -> float:
 
 
 @numba.njit(cache=True, nogil=True)
-def _shifted(log_odds: Float64, count: int, tolerance: float, probability: Float64) -> None:
+def likelihood_of_count(log_odds: Float64, count: float, posterior: Float64) -> float:
+    """log P(`count` of the N coins show heads), and as `given_count` their posteriors, exact for every count.
+
+    A count between two whole numbers is the mixture of the two. Cost O(N count). The shift that `given_count` makes
+    keeps the sums in range here too; it changes the likelihood by a known factor.
+    """
+    n = len(log_odds)
+    least = int(min(max(count, 0.0), float(n)))
+    share = min(max(count, 0.0), float(n)) - least
+    value = _likelihood(log_odds, least, posterior)
+    if share > 0.0:
+        one_more = np.empty(n)
+        value += share * (_likelihood(log_odds, least + 1, one_more) - value)
+        for i in range(n):
+            posterior[i] += share * (one_more[i] - posterior[i])
+    return float(value)
+
+
+@numba.njit(cache=True, nogil=True)
+def likelihood_of_some(log_odds: Float64, posterior: Float64) -> float:
+    """log P(at least one of the N coins shows heads), and P(coin i shows heads | at least one does)."""
+    none = 0.0
+    for i in range(len(log_odds)):
+        none -= _softplus(log_odds[i])
+    # From log P(none) close to 0 on, all coins are unlikely, and exactly one shows heads.
+    some = -np.expm1(none)
+    if some < 1e-12:
+        highest = np.max(log_odds)
+        posterior[:] = np.exp(log_odds - highest)
+        total = np.sum(posterior)
+        posterior /= total
+        return float(highest + np.log(total))
+    for i in range(len(log_odds)):
+        posterior[i] = min(1.0 / (1.0 + np.exp(-log_odds[i])) / some, 1.0)
+    return float(np.log(some))
+
+
+@numba.njit(cache=True, nogil=True)
+def _likelihood(log_odds: Float64, count: int, posterior: Float64) -> float:
+    n, value = len(log_odds), 0.0
+    for i in range(n):
+        value -= _softplus(log_odds[i])
+    if count == 0:
+        posterior[:] = 0.0
+        return value
+    if count == n:
+        posterior[:] = 1.0
+        return float(value + np.sum(log_odds))
+    shift = _shifted(log_odds, count, 0.1, posterior)
+    for i in range(n):
+        value += _softplus(log_odds[i] + shift)
+    return float(value - count * shift + np.log(max(_condition_on_sum(posterior, count), _TINY)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _softplus(x: float) -> float:
+    """log(1 + exp(x)), for any x."""
+    return float(max(x, 0.0) + np.log1p(np.exp(-abs(x))))
+
+
+@numba.njit(cache=True, nogil=True)
+def _shifted(log_odds: Float64, count: int, tolerance: float, probability: Float64) -> float:
     """Probabilities after shifting all log odds equally, so that `count` heads are expected, up to a relative error.
+
+    Returns the shift.
 
     Newton's method, from the shift that would be right for unlikely coins; bisection where a step leaves the bracket.
     """
     highest = np.max(log_odds)
     low, high = -highest - 30.0, -np.min(log_odds) + 30.0
     shift = np.log(count) - highest - np.log(np.sum(np.exp(log_odds - highest)))
+    used = shift
     for _ in range(60):
-        expected, slope = 0.0, 0.0
+        used, expected, slope = shift, 0.0, 0.0
         for i in range(len(log_odds)):
             probability[i] = 1.0 / (1.0 + np.exp(-(log_odds[i] + shift)))
             expected += probability[i]
@@ -80,11 +144,12 @@ def _shifted(log_odds: Float64, count: int, tolerance: float, probability: Float
         shift -= (expected - count) / max(slope, _TINY)
         if not low < shift < high:
             shift = 0.5 * (low + high)
+    return float(used)
 
 
 @numba.njit(cache=True, nogil=True)
-def _condition_on_sum(probability: Float64, count: int) -> None:
-    """Replace P(i) by P(i | the sum is `count`), in place.
+def _condition_on_sum(probability: Float64, count: int) -> float:
+    """Replace P(i) by P(i | the sum is `count`), in place; returns the chance of that sum.
 
     `before[i, c]` is the chance of c heads among coins 0..i-1, `after` the same for the coins from i on.
     """
@@ -98,7 +163,7 @@ def _condition_on_sum(probability: Float64, count: int) -> None:
             before[i + 1, c] = before[i, c] * (1.0 - p) + before[i, c - 1] * p
     total = before[n, count]
     if total < _TINY:
-        return
+        return float(total)
     after[0] = 1.0
     for i in range(n - 1, -1, -1):
         p, joint = probability[i], 0.0
@@ -108,3 +173,4 @@ def _condition_on_sum(probability: Float64, count: int) -> None:
             after[c] = after[c] * (1.0 - p) + after[c - 1] * p
         after[0] *= 1.0 - p
         probability[i] = min(p * joint / total, 1.0)
+    return float(total)

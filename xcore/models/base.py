@@ -11,10 +11,20 @@ import numpy as np
 
 from xcore.components import Component
 from xcore.errors import ConfigError
-from xcore.numeric.matrices import TopK, sparse_of_dense
+from xcore.numeric.matrices import TopK
 from xcore.text.family import AnyText
 from xcore.training.context import FitContext
-from xcore.training.data import LabelledRows, LabelSide, Matrix, RowForm, RowsInMemory, TrainingData, Wish, checked_rows
+from xcore.training.data import (
+    CONVERSIONS,
+    LabelledRows,
+    LabelSide,
+    Matrix,
+    RowForm,
+    RowsInMemory,
+    TrainingData,
+    Wish,
+    checked_rows,
+)
 from xcore.training.stages import DeclaredStage, prepare
 
 # What a score estimates: a label's share of 1, a margin from -1 to 1, or the logarithm of a share up to a constant.
@@ -126,7 +136,7 @@ class Model(Component):
         context = context or FitContext()
         form = self.form_for([data.form])
         with context.limited_threads():
-            data = data if form == data.form else _converted(data)
+            data = data if form == data.form else _converted(data, form)
             return self._fit(prepare(self, data, context), context)
 
     def _fit(self, data: TrainingData, context: FitContext) -> Fitted:
@@ -147,7 +157,10 @@ def choose_form(model: type[Model], available: Sequence[RowForm]) -> RowForm:
     """The best of the available row forms for a model; `ConfigError` if the model takes none of them.
 
     A model of sparse rows also takes vectors: every value is stored. Sparse rows as vectors would not fit in memory.
+    A model of either takes images: each pixel is a feature from 0 to 1.
     """
+    if "image" in available:
+        available = [*available, "vector"]
     for form in model.takes:
         if form in available:
             return form
@@ -172,16 +185,17 @@ def rows_for(fitted: Fitted, X: Matrix, k: int) -> Matrix:
         raise ConfigError(f"this model was trained on {fitted.n_features} features, got rows with {n_features}")
     if rows.form == fitted.form:
         return rows.X
-    if (rows.form, fitted.form) == ("vector", "sparse"):
-        return sparse_of_dense(rows.X)
+    if (rows.form, fitted.form) in CONVERSIONS:
+        return CONVERSIONS[rows.form, fitted.form](rows.X)
     raise ConfigError(f"this model was trained on {fitted.form} rows, got {rows.form} rows")
 
 
-def _converted(data: TrainingData) -> TrainingData:
-    """Vectors as sparse rows, for a model that takes only those."""
+def _converted(data: TrainingData, form: RowForm) -> TrainingData:
+    """Rows in another form, for a model that takes only that one."""
+    convert = CONVERSIONS[data.form, form]
 
     def rows(X: Matrix) -> RowsInMemory:
-        return RowsInMemory(sparse_of_dense(X), "sparse")
+        return RowsInMemory(convert(X), form)
 
     dev = LabelledRows(rows(data.dev.X), data.dev.Y) if data.dev else None
     return replace(data, rows=rows(data.X), dev=dev)

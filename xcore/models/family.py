@@ -10,6 +10,7 @@ from xcore.models.base import Fitted, Model
 from xcore.models.ensemble.model import Ensemble
 from xcore.models.label_subset.model import LabelSubset
 from xcore.models.memory.model import Memory
+from xcore.models.miml import CoAttention, DeepMiml
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.network import NeuralNetwork
 from xcore.models.omikuji import Omikuji
@@ -18,7 +19,16 @@ from xcore.models.parabel.model import Parabel
 from xcore.saved import read_kind
 
 AnyModel: TypeAlias = Annotated[
-    Ova | Parabel | NegativeSampling | NeuralNetwork | Memory | Omikuji | Ensemble | LabelSubset,
+    Ova
+    | Parabel
+    | NegativeSampling
+    | NeuralNetwork
+    | DeepMiml
+    | CoAttention
+    | Memory
+    | Omikuji
+    | Ensemble
+    | LabelSubset,
     Field(discriminator="kind"),
 ]
 MODEL_KINDS: dict[str, type[Model]] = members_of(AnyModel)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch.nn.functional import conv2d, embedding_bag, layer_norm, linear, max_pool2d, relu
+from torch.nn.functional import conv2d, layer_norm, linear, max_pool2d, relu
 
 from xcore.heads.fitting.base import array_of, weights
 from xcore.network.convolutions import KERNEL, Convolutions, image_shape, scaled_images, vector_length
+from xcore.network.first_layer import TABLE, sums_of_features
 from xcore.network.fitted import EPSILON, Layer, Network
 from xcore.network.options import NetworkOptions
-from xcore.numeric.matrices import CSR
 from xcore.training.data import Matrix
 from xcore.training.shards import Lookup
 
-TABLE = "features"
 TABLE_SPREAD = 0.1  # of the first vectors of features; the layer norm takes their length away
 
 
@@ -54,7 +53,7 @@ class Backbone(torch.nn.Module):
 
     def forward(self, rows: Matrix, lookup: Lookup, generator: torch.Generator) -> torch.Tensor:
         """Features of some rows, (n, dimensions)."""
-        x = self._looked_up(rows, lookup) if self.first is None else self._vectors(rows) @ self.first
+        x = self._first_layer(rows, lookup)
         for number, bias in enumerate(self.biases):
             if number:
                 x = linear(x, self.weights[number - 1])
@@ -62,24 +61,15 @@ class Backbone(torch.nn.Module):
             x = self._dropped(relu(x), generator)
         return x
 
-    def _looked_up(self, rows: CSR, lookup: Lookup) -> torch.Tensor:
-        """Sums of the vectors of each row's features; only those that occur are looked up."""
-        used, places = np.unique(rows.indices, return_inverse=True)
-        table = lookup(TABLE, used.astype(np.int64))
-        return embedding_bag(
-            torch.from_numpy(places.astype(np.int64)).to(table.device),
-            table,
-            torch.from_numpy(rows.indptr[:-1].astype(np.int64)).to(table.device),
-            mode="sum",
-            per_sample_weights=torch.from_numpy(rows.data).to(table.device),
-        )
+    def _first_layer(self, rows: Matrix, lookup: Lookup) -> torch.Tensor:
+        first, device = self.first, self.biases[0].device
+        if first is None or self.image_shape is None:
+            return sums_of_features(rows, lookup if first is None else lambda name, used: first, device)
+        return self._convolved(rows, self.image_shape, device) @ first
 
-    def _vectors(self, rows: Matrix) -> torch.Tensor:
-        """Dense rows as they are; images as what the convolutions make of them."""
-        device = self.biases[0].device
-        if self.image_shape is None:
-            return torch.from_numpy(rows).to(device)
-        x = torch.from_numpy(scaled_images(rows, self.image_shape)).to(device).permute(0, 3, 1, 2)
+    def _convolved(self, images: Matrix, shape: tuple[int, int, int], device: torch.device) -> torch.Tensor:
+        """What the convolutions make of images, (n, inputs)."""
+        x = torch.from_numpy(scaled_images(images, shape)).to(device).permute(0, 3, 1, 2)
         for kernel, bias in zip(self.kernels, self.kernel_biases, strict=True):
             x = max_pool2d(relu(conv2d(x, kernel, bias, padding=KERNEL // 2)), 2, ceil_mode=True)
         return x.permute(0, 2, 3, 1).flatten(1)

@@ -15,16 +15,14 @@ from xcore.heads.order import ordered_labels
 from xcore.network.backbone import Backbone
 from xcore.network.fitted import Network
 from xcore.network.options import NetworkOptions
-from xcore.numeric.matrices import CSR, NO_LABEL, Int32, Int64, TopK
+from xcore.numeric.matrices import CSR, Int32, Int64
 from xcore.training.checkpoints import Checkpoints, training_name
 from xcore.training.context import FitContext
-from xcore.training.data import LabelledRows, Matrix, TrainingData, canonical_csr
+from xcore.training.data import Matrix, TrainingData, canonical_csr
+from xcore.training.dev_choice import DEPTH, DEV_METRIC, DEV_ROWS, dev_metrics, dev_sample
 from xcore.training.loop import train
 from xcore.training.schedule import Schedule
 from xcore.training.shards import Lookup
-
-DEV_ROWS = 5000  # at most, at even distances: enough to choose by, and cheap
-SELECT, RANKS = "dev_ndcg_at_5", 5
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
     if options.head.is_ordered:
         labels = ordered_labels(options.head.order, labels, data, np.random.default_rng([seed, 1]))
     Y = canonical_csr(data.Y[:, labels])
-    problem = NetworkProblem(options, data.X, Y, _dev(data.dev, labels), seed, device_of(context))
+    problem = NetworkProblem(options, data.X, Y, known_dev_rows(data, labels), seed, device_of(context))
     schedule = Schedule(
         n_examples=data.Y.shape[0],
         epochs=options.epochs,
@@ -63,7 +61,7 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
         weight_decay=options.weight_decay,
         seed=seed,
         patience=options.patience,
-        select=SELECT,
+        select=DEV_METRIC,
         average_from=options.average_from,
     )
     name = training_name(options.options(), seed, (data.X, data.Y)) if context.scratch else ""
@@ -84,11 +82,10 @@ def device_of(context: FitContext) -> torch.device:
     return torch.device(name)
 
 
-def _dev(dev: LabelledRows | None, labels: Int32) -> tuple[Matrix, CSR] | None:
-    if dev is None:
-        return None
-    rows = np.arange(0, dev.Y.shape[0], max(1, -(-dev.Y.shape[0] // DEV_ROWS)))
-    return dev.X[rows], canonical_csr(dev.Y[rows][:, labels])
+def known_dev_rows(data: TrainingData, labels: Int32) -> tuple[Matrix, CSR] | None:
+    """Some dev rows, with those of their labels that a network knows; None where there are none."""
+    rows = dev_sample(data.dev, DEV_ROWS)
+    return None if rows is None else (rows[0], canonical_csr(rows[1][:, labels]))
 
 
 @dataclass
@@ -125,15 +122,4 @@ class NetworkProblem:
         if self.dev is None:
             return {}
         X, Y = self.dev
-        top = self.head.fitted().topk(self.backbone.fitted().transform(X), RANKS)
-        return _quality(top, Y)
-
-
-def _quality(top: TopK, Y: CSR) -> dict[str, float]:
-    rows = np.repeat(np.arange(Y.shape[0]), top.k)
-    hits = np.asarray(Y[rows, np.maximum(top.labels, 0).reshape(-1)]).reshape(top.labels.shape) > 0
-    hits &= top.labels != NO_LABEL
-    discounts = 1 / np.log2(np.arange(top.k) + 2)
-    n_true = np.clip(np.diff(Y.indptr), 1, top.k)
-    gains = (hits * discounts).sum(axis=1) / np.cumsum(discounts)[n_true - 1]
-    return {"dev_precision_at_1": float(hits[:, 0].mean()), SELECT: float(gains.mean())}
+        return dev_metrics(self.head.fitted().topk(self.backbone.fitted().transform(X), DEPTH), Y)

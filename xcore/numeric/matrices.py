@@ -113,6 +113,20 @@ def sparse_of_dense(X: Float32) -> CSR:
     return csr(X.reshape(-1), np.tile(np.arange(d, dtype=np.int32), n), np.arange(n + 1) * d, d)
 
 
+def vectors_of_images(images: npt.NDArray[np.uint8]) -> Float32:
+    """Images (n, height, width, channels) as float32 vectors (n, height width channels) with numbers from 0 to 1."""
+    flat = images.reshape(len(images), int(np.prod(images.shape[1:])))
+    return np.multiply(flat, np.float32(1 / 255), dtype=np.float32)
+
+
+def sparse_of_images(images: npt.NDArray[np.uint8]) -> CSR:
+    """The same vectors as CSR rows. Black pixels are not stored."""
+    flat = images.reshape(len(images), int(np.prod(images.shape[1:])))
+    lit = flat != 0
+    indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(lit, axis=1))])
+    return csr(np.multiply(flat[lit], np.float32(1 / 255), dtype=np.float32), np.nonzero(lit)[1], indptr, flat.shape[1])
+
+
 def binary_csr(indices: npt.NDArray[Any], indptr: npt.NDArray[Any], n_columns: int) -> CSR:
     """A CSR array with all stored values equal to 1."""
     return csr(np.ones(len(indices), np.float32), indices, indptr, n_columns)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from xcore.artifacts import Artifact
 from xcore.report.assets import SCRIPT, STYLE
+from xcore.report.bags import bags_section
 from xcore.report.data import data_section, train_counts_of
 from xcore.report.examples import examples_section
 from xcore.report.html import Html, element, markup, raw
@@ -24,6 +25,7 @@ TITLES = {
     "imputation": "Imputation",
     "metrics": "Metrics",
     "deciles": "By frequency",
+    "bags": "Bags",
     "labels": "Labels",
     "examples": "Examples",
     "cost": "Cost",
@@ -57,6 +59,7 @@ def render_report(lineage: Sequence[Artifact], target: Path) -> None:
         "imputation": imputation_section(run),
         "metrics": metrics_section(run, results),
         "deciles": deciles_section(run),
+        "bags": bags_section(run),
         "labels": labels_section(run),
         "examples": examples_section(run),
         "cost": cost_section(run),

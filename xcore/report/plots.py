@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from xcore.numeric.matrices import Float32
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+MOST_PICTURES = 100
 
 
 def draw_deciles(per_decile: Path, target: Path) -> None:
@@ -69,6 +74,21 @@ def draw_curves(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], t
         axes = figure.add_subplot(len(curves), 1, place)
         axes.plot(steps, values, label=name, marker="." if len(steps) < 50 else None)
         finish_axes(axes, name, "step", "")
+    figure.savefig(target)
+
+
+def draw_embeddings(vectors: Float32, shape: tuple[int, int, int], target: Path) -> None:
+    """Embeddings (L, d) of labels in a space of images: one picture per label, blue below 0 and red above."""
+    shown = vectors[:MOST_PICTURES].reshape(-1, *shape).mean(axis=3)
+    columns = min(len(shown), 10)
+    rows = -(-len(shown) // columns)
+    figure = new_figure((1.2 * columns, 1.4 * rows))
+    for label, picture in enumerate(shown):
+        axes = figure.add_subplot(rows, columns, label + 1)
+        limit = max(float(abs(picture).max()), 1e-12)
+        axes.imshow(picture, cmap="seismic", vmin=-limit, vmax=limit)
+        axes.set_title(str(label), fontsize=8)
+        axes.set_axis_off()
     figure.savefig(target)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeAlias
@@ -11,12 +11,27 @@ import numpy as np
 import scipy.sparse as sp
 
 from xcore.errors import ConfigError
-from xcore.numeric.matrices import CSR, csr, row_blocks
+from xcore.numeric.matrices import (
+    CSR,
+    binary_csr,
+    csr,
+    row_blocks,
+    sparse_of_dense,
+    sparse_of_images,
+    vectors_of_images,
+)
 from xcore.numeric.ragged import TokenRows
 
 RowForm: TypeAlias = Literal["sparse", "vector", "tokens", "text", "image"]
 Matrix: TypeAlias = Any  # rows in memory: CSR, a float32 or uint8 array, `TokenRows`, or a list of texts
 Wish: TypeAlias = Literal["dev", "labels", "names", "bags"]  # names: the labels' texts, but not as rows
+
+# From the form that rows have to the one that is wanted.
+CONVERSIONS: dict[tuple[RowForm, RowForm], Callable[[Matrix], Matrix]] = {
+    ("vector", "sparse"): sparse_of_dense,
+    ("image", "vector"): vectors_of_images,
+    ("image", "sparse"): sparse_of_images,
+}
 
 BLOCK_ROWS = 16384
 
@@ -59,11 +74,23 @@ class Bags:
     members : CSR (n_bags, n_rows)
         Stored entries are the rows of each bag.
     Y : CSR float32 (n_bags, L) or None
-        Labels of the bags; None where they are not known.
+        Labels of the bags. None: the labels of their rows, added up.
+    counted : bool
+        Whether a value of Y is the number of rows that carry the label. Else 1 means that at least one row does.
     """
 
     members: CSR
     Y: CSR | None = None
+    counted: bool = False
+
+
+@dataclass(frozen=True)
+class LabelledBags:
+    """Bags whose labels are known; the fields are those of `Bags`."""
+
+    members: CSR
+    Y: CSR
+    counted: bool
 
 
 @dataclass(frozen=True)
@@ -187,6 +214,8 @@ class TrainingData:
         """
         rows, targets = checked_rows(X), checked_targets(Y)
         _check_lengths(_n_rows(rows.X), targets)
+        if bags is not None:
+            _check_bags(bags, targets)
         held = LabelledRows.of(*dev) if dev is not None else None
         if held is not None and held.Y.shape[1] != targets.shape[1]:
             raise ConfigError(
@@ -206,6 +235,15 @@ class TrainingData:
     @property
     def n_labels(self) -> int:
         return int(self.Y.shape[1])
+
+    def known_bags(self) -> LabelledBags:
+        """The bags with their labels. Each row is a bag of its own if there are no bags."""
+        if self.bags is None:
+            n = self.Y.shape[0]
+            return LabelledBags(binary_csr(np.arange(n), np.arange(n + 1), n), self.Y, counted=True)
+        if self.bags.Y is None:
+            return LabelledBags(self.bags.members, canonical_csr(self.bags.members @ self.Y), counted=True)
+        return LabelledBags(self.bags.members, self.bags.Y, self.bags.counted)
 
     def with_stage(self, role: str, stage: PreparedStage) -> TrainingData:
         """The same data with one more stage."""
@@ -283,6 +321,16 @@ def _n_rows(X: Matrix) -> int:
 def _check_lengths(n: int, Y: CSR) -> None:
     if n != Y.shape[0]:
         raise ConfigError(f"features have {n} rows, labels {Y.shape[0]}: they must match")
+
+
+def _check_bags(bags: Bags, Y: CSR) -> None:
+    if bags.members.shape[1] != Y.shape[0]:
+        raise ConfigError(f"bags are over {bags.members.shape[1]} rows, but there are {Y.shape[0]}: they must match")
+    expected = (bags.members.shape[0], Y.shape[1])
+    if bags.Y is not None and bags.Y.shape != expected:
+        raise ConfigError(f"labels of bags have the shape {bags.Y.shape}, expected {expected}: one row per bag")
+    if bags.Y is not None and len(bags.Y.data) and not (np.isfinite(bags.Y.data).all() and bags.Y.data.min() >= 0):
+        raise ConfigError("label counts of bags must be finite and at least 0")
 
 
 def _check_finite(values: Any) -> None:

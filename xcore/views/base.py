@@ -40,12 +40,15 @@ class View:
         Whether the artifact's files are copied to the tracked run.
     stands_for_many : bool
         Whether the artifact summarises many runs. Each of them is tracked as a child of its run.
+    shown_with_result : bool
+        Whether the tracked run of one cell of a study shows the artifact too, and not only its result.
     has_page : bool
         Whether a page can be written about the artifact and all that it was made of (see `write_page`).
     """
 
     logs_files: ClassVar[bool] = False
     stands_for_many: ClassVar[bool] = False
+    shown_with_result: ClassVar[bool] = False
     has_page: ClassVar[bool] = False
 
     def facts(self, artifact: Artifact) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from xcore.artifacts import Artifact, Recipe
 from xcore.data.source import Source
 from xcore.errors import ConfigError
 from xcore.inference.scorer import Cut
-from xcore.models.dev_choice import hits_of
 from xcore.models.ensemble import Ensemble, Member
 from xcore.models.ensemble.fitted import FittedEnsemble, FittedMember
 from xcore.models.ensemble.scale import Scale, best_of_sum, common_scale, relative
@@ -39,6 +38,7 @@ from xcore.numeric.matrices import NO_LABEL, TopK, binary_csr
 from xcore.text.tfidf import HashedTfidf, Tfidf
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData
+from xcore.training.dev_choice import hits_of
 
 
 def test_sums_are_those_of_a_dictionary() -> None:

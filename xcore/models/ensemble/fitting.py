@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xcore.models.base import Fitted
-from xcore.models.dev_choice import dev_sample, hits_of
 from xcore.models.ensemble.fitted import FittedEnsemble, FittedMember
 from xcore.models.ensemble.scale import Scale, common_scale
 from xcore.models.ensemble.weights import choose_weights
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK
 from xcore.text.family import AnyFittedText
 from xcore.training.data import Matrix, TrainingData
+from xcore.training.dev_choice import dev_sample, hits_of
 
 if TYPE_CHECKING:
     from xcore.models.ensemble.model import Ensemble

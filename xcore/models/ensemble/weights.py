@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from xcore.models.dev_choice import DEPTH, hits_of, ideal_gains, ndcg
 from xcore.numeric.matrices import CSR, NO_LABEL, Float64, Int32
+from xcore.training.dev_choice import DEPTH, hits_of, ideal_gains, ndcg
 
 SHARES = np.linspace(0, 1, 21)  # weights that are tried for one member, the others sharing the rest as before
 ROUNDS = 5

@@ -14,7 +14,6 @@ from xcore.embedding.family import AnyEmbedding
 from xcore.embedding.pca import Pca
 from xcore.errors import ConfigError
 from xcore.models.base import Model
-from xcore.models.dev_choice import DEPTH, dev_sample, hits_of, ideal_gains, ndcg
 from xcore.models.memory.answers import Settings, Values
 from xcore.models.memory.fitted import FittedMemory
 from xcore.models.memory.graph import Graph
@@ -22,6 +21,7 @@ from xcore.models.memory.keys import Keys, unit_rows
 from xcore.numeric.matrices import CSR, Float32
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, RowForm, TrainingData, Wish, canonical_csr
+from xcore.training.dev_choice import DEPTH, dev_sample, hits_of, ideal_gains, ndcg
 from xcore.training.stages import DeclaredStage
 
 DEV_ROWS = 2000

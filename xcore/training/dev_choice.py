@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from xcore.numeric.matrices import CSR, NO_LABEL, Float64, Int32
+from xcore.numeric.matrices import CSR, NO_LABEL, Float64, Int32, TopK
 from xcore.training.data import LabelledRows, Matrix
 
 DEPTH = 5  # settings are chosen by nDCG at this rank
+DEV_METRIC = "dev_ndcg_at_5"
+DEV_ROWS = 5000  # at most, for weights that are judged after each epoch: enough to choose by, and cheap
 
 
 def hits_of(labels: Int32, truth: CSR) -> Float64:
@@ -30,6 +32,12 @@ def ndcg(hits: Float64, ideal: Float64) -> float:
     """nDCG@5 of rankings: `hits` (n, k), best first, and the `ideal_gains` of the rows."""
     first = hits[:, :DEPTH]
     return float(((first / np.log2(np.arange(first.shape[1]) + 2)).sum(axis=1) / ideal).mean())
+
+
+def dev_metrics(top: TopK, truth: CSR) -> dict[str, float]:
+    """Precision at 1 and nDCG at 5 of rankings of at least 5 labels."""
+    hits = hits_of(top.labels, truth)
+    return {"dev_precision_at_1": float(hits[:, 0].mean()), DEV_METRIC: ndcg(hits, ideal_gains(truth))}
 
 
 def dev_sample(dev: LabelledRows | None, most: int) -> tuple[Matrix, CSR] | None:

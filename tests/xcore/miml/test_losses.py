@@ -1,0 +1,87 @@
+"""Losses of bags against brute force and finite differences."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from xcore.miml.agreement import count_agreement
+from xcore.miml.counts import count_loss
+from xcore.miml.losses import bag_loss
+from xcore.miml.options import BagLoss
+from xcore.miml.pooling import BagRows
+from xcore.numeric.matrices import binary_csr, csr
+from xcore.training.data import LabelledBags
+
+BAGS = BagRows(np.arange(6), np.array([0, 2, 3, 6]))
+COUNTS = np.array([[1, 0], [1, 1], [2, 3]], np.float32)
+LOSSES: tuple[BagLoss, ...] = ("logistic", "softmax", "proportion", "count")
+
+
+def logits() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((6, 2)).astype(np.float32)
+
+
+def chance_of(odds: np.ndarray, counts: set[int]) -> float:
+    """The probability that the number of heads is one of `counts`, summed over all outcomes."""
+    p = 1 / (1 + np.exp(-odds.astype(np.float64)))
+    outcomes = [coins for coins in product((0, 1), repeat=len(p)) if sum(coins) in counts]
+    return float(sum(np.prod(np.where(coins, p, 1 - p)) for coins in outcomes))
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_count_loss_is_the_exact_likelihood(counted: bool) -> None:
+    counts = COUNTS if counted else (COUNTS > 0).astype(np.float32)
+    total, _ = count_loss(logits(), BAGS.offsets, counts.astype(np.float64), counted)
+    expected = 0.0
+    for bag, label in product(range(3), range(2)):
+        own, n = logits()[BAGS.offsets[bag] : BAGS.offsets[bag + 1], label], int(counts[bag, label])
+        expected -= np.log(chance_of(own, {n} if counted or n == 0 else set(range(1, len(own) + 1))))
+    assert total == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("kind", LOSSES)
+def test_gradients_are_those_of_finite_differences(kind: BagLoss, counted: bool) -> None:
+    mask = torch.rand((6, 2), generator=torch.Generator().manual_seed(1)) + 0.5
+    bias = torch.tensor([0.3, -0.2])
+
+    def value(x: np.ndarray) -> torch.Tensor:
+        leaf = torch.tensor(x, dtype=torch.float32, requires_grad=True)
+        counts = COUNTS if counted else (COUNTS > 0).astype(np.float32)
+        return bag_loss(kind, leaf, bias, BAGS, mask, counts, counted), leaf
+
+    loss, leaf = value(logits())
+    gradient = torch.autograd.grad(loss, leaf)[0].numpy()
+    step = 1e-2
+    for row, label in product(range(6), range(2)):
+        moved = np.zeros((6, 2), np.float32)
+        moved[row, label] = step
+        numeric = float((value(logits() + moved)[0] - value(logits() - moved)[0]).detach()) / (2 * step)
+        assert gradient[row, label] == pytest.approx(numeric, abs=2e-2)
+
+
+def test_extreme_logits_give_finite_losses() -> None:
+    far = np.array([[90, -90]] * 6, np.float32)
+    for counted in (True, False):
+        value, gradient = count_loss(far, BAGS.offsets, COUNTS.astype(np.float64), counted)
+        assert np.isfinite(value)
+        assert np.isfinite(gradient).all()
+
+
+def test_a_count_between_two_numbers_is_their_mixture() -> None:
+    halves = [count_loss(logits(), BAGS.offsets, np.full((3, 2), float(n)), True) for n in (0, 1)]
+    value, gradient = count_loss(logits(), BAGS.offsets, np.full((3, 2), 0.25), True)
+    assert value == pytest.approx(0.75 * halves[0][0] + 0.25 * halves[1][0])
+    np.testing.assert_allclose(gradient, 0.75 * halves[0][1] + 0.25 * halves[1][1], atol=1e-6)
+
+
+def test_count_agreement_is_the_share_of_counts_that_rows_reproduce() -> None:
+    members = binary_csr(np.arange(5), np.array([0, 3, 5]), 5)
+    Y = csr(np.array([2, 1, 2]), np.array([0, 1, 1]), np.array([0, 2, 3]), 3)
+    bags = LabelledBags(members, Y, counted=True)
+    assert count_agreement(np.array([0, 0, 1, 1, 1], np.int32), bags) == 1.0
+    assert count_agreement(np.array([0, 0, 0, -1, 2], np.int32), bags) == pytest.approx(2 / 5)
