@@ -159,13 +159,11 @@ def choose_form(model: type[Model], available: Sequence[RowForm]) -> RowForm:
     A model of sparse rows also takes vectors: every value is stored. Sparse rows as vectors would not fit in memory.
     A model of either takes images: each pixel is a feature from 0 to 1.
     """
-    if "image" in available:
-        available = [*available, "vector"]
-    for form in model.takes:
-        if form in available:
-            return form
-    if "vector" in available and "sparse" in model.takes:
-        return "sparse"
+    converted = [to for origin, to in CONVERSIONS if origin in available]
+    for forms in (available, converted):
+        for form in model.takes:
+            if form in forms:
+                return form
     raise ConfigError(
         f"kind: {model.model_fields['kind'].default} takes {' or '.join(model.takes)} rows, "
         f"but the rows are {' or '.join(available)}. "

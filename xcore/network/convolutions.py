@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from xcore.errors import ConfigError
 from xcore.numeric.checks import ArrayFile
-from xcore.numeric.matrices import Float32
+from xcore.numeric.matrices import Float32, vectors_of_images
 from xcore.numeric.products import product_of_rows
 
 KERNEL = 3  # pixels in each direction
@@ -89,7 +89,7 @@ def scaled_images(images: npt.NDArray[np.uint8], shape: tuple[int, int, int]) ->
     """Images as numbers from 0 to 1, float32 (n, height, width, channels)."""
     if image_shape(images) != shape:
         raise ConfigError(f"this model was trained on images of shape {shape}, got images of {image_shape(images)}")
-    return images.reshape(len(images), *shape).astype(np.float32) / np.float32(255)
+    return vectors_of_images(images).reshape(len(images), *shape)
 
 
 def _convolved(x: Float32, weights: Float32, biases: Float32) -> Float32:
