@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-BETAS = (0.9, 0.999)
-EPSILON = 1e-8
+from xcore.training.rows import BETAS, EPSILON, step_rows
 
 
 @dataclass
@@ -31,6 +30,10 @@ class Moments:
 
         Cost O(m d), whatever the size of the table.
         """
+        if self.value.device.type == "cpu":
+            arrays = [own.numpy() for own in (self.value, self.mean, self.square, rows, gradient)]
+            step_rows(arrays, rate, decay, number)
+            return
         rows = rows.to(self.value.device)
         value, mean, square = self.value[rows], self.mean[rows], self.square[rows]
         _adamw(value, mean, square, gradient, rate, decay, number)

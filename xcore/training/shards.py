@@ -15,6 +15,7 @@ import torch
 
 from xcore.numeric.matrices import Int64
 from xcore.numeric.parallel import over_blocks
+from xcore.training.rows import add_rows
 
 SHARDS = 4
 
@@ -97,7 +98,11 @@ def _added_rows(pieces: list[tuple[Int64, torch.Tensor]], scale: float) -> tuple
     touched = np.unique(np.concatenate([rows for rows, _ in pieces]))
     total = pieces[0][1].new_zeros((len(touched), pieces[0][1].shape[1]))
     for rows, gradient in pieces:
-        total[torch.from_numpy(np.searchsorted(touched, rows)).to(total.device)] += gradient
+        places = np.searchsorted(touched, rows)
+        if total.device.type == "cpu":
+            add_rows(total.numpy(), places, gradient.numpy())
+        else:
+            total.index_add_(0, torch.from_numpy(places).to(total.device), gradient)
     return touched, total.mul_(scale)
 
 

@@ -96,7 +96,9 @@ class CascadeModule(TorchHead):
         used, place = np.unique(pairs.prefixes, return_inverse=True)
         children = (used[:, None] * length + np.arange(length)).reshape(-1)
         table = lookup(f"head.{n_digits}", children[children < n_rows])
-        table = pad(table, (0, 0, 0, len(children) - len(table))).view(len(used), length, -1)  # the last may be short
+        if len(table) < len(children):  # the last group is short
+            table = pad(table, (0, 0, 0, len(children) - len(table)))
+        table = table.view(len(used), length, -1)
         own = linear(x, self.narrow[n_digits - 2], self.narrow_biases[n_digits - 2])
         logits = grouped_products(own, table, pairs.rows, place)
         return logits, on(x, (pairs.prefixes[:, None] * length + np.arange(length)) < n_rows)
