@@ -34,10 +34,11 @@ def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def flow_of_preset(stem: str) -> str:
-    """Presets of one flow only are named after it; all others are of the pipeline, and of its relatives."""
-    return {"aggregate": "study", "sampling": "study", "simulate": "simulate", "score": "score"}.get(
-        stem.split("-", maxsplit=1)[0], "pipeline"
-    )
+    """A preset with factors is a study; those of `simulate` and `score` are named after them; others are pipelines."""
+    if "factors" in yaml.safe_load(PRESETS[stem].read_text()):
+        return "study"
+    first = stem.split("-", maxsplit=1)[0]
+    return first if first in ("simulate", "score") else "pipeline"
 
 
 def flow_of(deployment: Deployment) -> Flow[..., Any]:
