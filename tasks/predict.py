@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,15 @@ import pyarrow.parquet as pq
 from pydantic import Field, SerializeAsAny
 
 from tasks.training_data import open_rows
-from xcore.artifacts import BuildContext, Recipe
+from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.readers.base import Split
-from xcore.models.base import Fitted, Model, Shortlisting
+from xcore.models.base import Combining, Fitted, Model, Shortlisting
+from xcore.numeric.matrices import TopK
 from xcore.training.data import Matrix
 
 RECALL_ROWS = 1000
+FILE = "predictions.parquet"
 
 
 class Prediction(Component):
@@ -31,10 +34,23 @@ def predict_labels(context: BuildContext) -> Mapping[str, Any]:
     """The k best labels of every row."""
     options: Prediction = context.options
     fitted = options.model.load(context.inputs["model"].directory)
+    roles = [role for role in options.model.nested_models() if role in context.inputs]
+    if roles and isinstance(fitted, Combining):
+        depth = options.model.nested_depth(options.k)
+        top = fitted.combine([_ranking(context.inputs[role], depth) for role in roles], options.k)
+        return _written(top, context, options.k)
     X = open_rows(context.inputs, options.split, fitted.form).whole()
     top = fitted.predict_topk(X, options.k)
-    pq.write_table(top.to_table(), context.directory / "predictions.parquet", compression="zstd")
-    return {"rows": len(top), "k": options.k, **_recall(fitted, X, options.k)}
+    return {**_written(top, context, options.k), **_recall(fitted, X, options.k)}
+
+
+def _ranking(predictions: Artifact, depth: int | None) -> TopK:
+    return TopK.from_table(pq.read_table(predictions.directory / FILE), depth)
+
+
+def _written(top: TopK, context: BuildContext, k: int) -> dict[str, Any]:
+    pq.write_table(top.to_table(), context.directory / FILE, compression="zstd")
+    return {"rows": len(top), "k": k}
 
 
 def _recall(fitted: Fitted, X: Matrix, k: int) -> dict[str, float]:
@@ -47,10 +63,22 @@ def _recall(fitted: Fitted, X: Matrix, k: int) -> dict[str, float]:
 
 
 def predictions_recipe(model: Recipe, split: Split, k: int) -> Recipe:
-    """Predictions for a split of the dataset that the model was trained on."""
+    """Predictions for a split of the dataset that the model was trained on.
+
+    Of a model whose answer follows from those of the models inside it, theirs are steps of their own: rows that were
+    encoded for them once are not encoded again.
+    """
     if not isinstance(model.options, Model):
         raise TypeError(f"expected a recipe of a model, got one of {model.options}")
     options = Prediction(model=model.options, split=split, k=k)
+    depth = model.options.nested_depth(k)
+    nested = [role for role in model.options.nested_models() if role in model.inputs]
+    if nested and depth is not None:
+        rankings = {
+            role: replace(predictions_recipe(model.inputs[role], split, depth), title=f"predict {role}")
+            for role in nested
+        }
+        return Recipe("predictions", predict_labels, options, {"model": model} | rankings)
     rows = {name: model.inputs[name] for name in ("features", "dataset", "vocabulary") if name in model.inputs}
     if "features" in rows:
         rows = {"features": rows["features"]}

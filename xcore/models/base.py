@@ -87,6 +87,15 @@ class NestedModel:
 
 
 @runtime_checkable
+class Combining(Protocol):
+    """A trained model whose answer follows from the rankings of the models that it holds."""
+
+    def combine(self, tops: Sequence[TopK], k: int) -> TopK:
+        """The k best labels of each row, from the rankings of its models in their order; see `Model.nested_depth`."""
+        ...
+
+
+@runtime_checkable
 class Extensible(Protocol):
     """A trained model that can predict labels that it was not trained on, by what is known about them."""
 
@@ -126,6 +135,10 @@ class Model(Component):
     def nested_models(self) -> Mapping[str, NestedModel]:
         """Role > whole model that is trained before this one, on the same data."""
         return {}
+
+    def nested_depth(self, k: int) -> int | None:
+        """How many labels its nested models must rank for an answer of k; None if it needs the rows themselves."""
+        return None
 
     def fit(self, data: TrainingData, context: FitContext | None = None) -> Fitted:
         """Train on `data`.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,10 +21,12 @@ from tasks import settings
 from tasks.evaluate import EvaluationOptions
 from tasks.ingest import dataset_recipe
 from tasks.model_registry import parts_of
+from tasks.predict import FILE
 from tasks.score import open_scorer
 from tests.contracts.test_models import N_LABELS, planted
 from tests.small_models import texts, write_texts
 from xcore.artifacts import Artifact, Recipe
+from xcore.data.dataset import Dataset
 from xcore.data.source import Source
 from xcore.errors import ConfigError
 from xcore.inference.scorer import Cut
@@ -197,6 +200,13 @@ def test_members_with_featurisers_of_their_own_make_an_ensemble_of_texts(
     fitted = Ensemble.load(settings.store().open(plan.model.ref).directory)
     assert fitted.form == "text"
     assert [member.fitted.n_features for member in fitted.members][1] == 1024
+    predictions = settings.store().open(plan.predictions.ref)
+    rows = [text for block in Dataset(settings.store().open(plan.data.dataset.ref).directory).text_blocks("test")
+            for text in block.to_pylist()]  # fmt: skip
+    expected, stored = fitted.predict_topk(rows, 5), TopK.from_table(pq.read_table(predictions.directory / FILE), 5)
+    assert np.array_equal(stored.labels, expected.labels), "from the stored rankings of the members, as from the rows"
+    assert np.array_equal(stored.scores, expected.scores)
+    assert {"member-0", "member-1"} < set(predictions.manifest.inputs)
     asked = texts(40, 9)
     top = fitted.predict_topk([text for text, _ in asked], 1)
     names = ["ant", "bee", "cat", "dog", "eel", "fox"]

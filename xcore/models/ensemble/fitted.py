@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -106,15 +106,12 @@ class FittedEnsemble:
         n_rows = len(rows) if isinstance(rows, list) else rows.shape[0]
         top = TopK(np.empty((n_rows, k), np.int32), np.empty((n_rows, k), np.float32))
         for part in row_blocks(n_rows, BLOCK_ROWS):
-            found = self.combine([member.predict_topk(rows[part], self.asked(k)) for member in self.members], k)
+            depth = max(k, self.candidates)
+            found = self.combine([member.predict_topk(rows[part], depth) for member in self.members], k)
             top.labels[part], top.scores[part] = found.labels, found.scores
         return top
 
-    def asked(self, k: int) -> int:
-        """Labels that each member must offer for an answer of k labels."""
-        return max(k, self.candidates)
-
-    def combine(self, tops: list[TopK], k: int) -> TopK:
+    def combine(self, tops: Sequence[TopK], k: int) -> TopK:
         """The answer of the ensemble, from the rankings of its members in their order."""
         scores = [
             member.weight * common_scale(top, member.scale, self.candidates)

@@ -99,6 +99,10 @@ class Ensemble(Model):
             for number, (member, seed) in enumerate(copies)
         }
 
+    def nested_depth(self, k: int) -> int:
+        """Every member offers its candidates, or more if more are asked for."""
+        return max(k, self.candidates)
+
     def form_for(self, available: Sequence[RowForm]) -> RowForm:
         """The one form that all members take; texts if a member has a text featuriser of its own."""
         if any(member.text for member in self.members):

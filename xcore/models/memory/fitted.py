@@ -185,6 +185,6 @@ class _About(Described):
     has_embedding: bool
     has_graph: bool
     width: Annotated[int, Field(ge=1, le=100_000)]
-    temperature: Annotated[float, Field(gt=0)]
+    temperature: Annotated[float, Field(gt=0, le=10)]
     row_share: Annotated[float, Field(ge=0, le=1)]
     n_neighbours: Annotated[int, Field(ge=1, le=100_000)]

@@ -16,6 +16,7 @@ from xcore.numeric.topk import best_first, clear, offer
 
 BLOCK_SCORES = 2**24
 BLOCK_ROWS = 256
+UNIT_ROWS = 8192
 
 
 class Near(NamedTuple):
@@ -27,8 +28,11 @@ class Near(NamedTuple):
 
 def unit_rows(X: Float32) -> Float32:
     """Rows of length 1; rows of zeros stay zero."""
-    norms = np.sqrt(np.square(X, dtype=np.float64).sum(axis=1, keepdims=True))
-    unit: Float32 = np.divide(X, norms, out=np.zeros(X.shape), where=norms > 0).astype(np.float32)
+    unit = np.zeros(X.shape, np.float32)
+    for part in row_blocks(len(X), UNIT_ROWS):
+        rows = X[part].astype(np.float64)
+        norms = np.sqrt(np.square(rows).sum(axis=1, keepdims=True))
+        unit[part] = np.divide(rows, norms, out=np.zeros(rows.shape), where=norms > 0)
     return unit
 
 
