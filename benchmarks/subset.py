@@ -22,7 +22,9 @@ from benchmarks.read import read_ours
 from xcore.metrics import evaluate
 from xcore.models.base import Model
 from xcore.models.label_subset.model import LabelSubset
+from xcore.models.network import NeuralNetwork
 from xcore.models.ova import Ova
+from xcore.models.parabel import Parabel
 from xcore.numeric.matrices import CSR, csr
 from xcore.selection.dictionary import label_products, self_representation
 from xcore.selection.linearised import Settings, represent
@@ -67,7 +69,9 @@ def run(quick: bool) -> Iterator[Row]:
     for name in ("bibtex",) if quick else ("bibtex", "delicious", "eurlex57k"):
         folder = data_folder(name)
         if folder is not None:
-            yield from _accuracy(_text_data(name) if name in TERMS else _xmc_data(name))
+            data = _text_data(name) if name in TERMS else _xmc_data(name)
+            yield from _accuracy(data)
+            yield from _cost(data) if name == "delicious" else ()
     yield from _solvers()
     yield from _greedy_growth([1000, 3000] if quick else [1000, 3162, 10_000, 31_623, 100_000])
     yield from _iteration_growth([1, 2] if quick else [1, 2, 4, 8, 16])
@@ -134,6 +138,18 @@ def _accuracy(data: Data) -> Iterator[Row]:
     yield row(BENCH, name, "labels with training rows", float((fitted.rows > 0).sum()), "")
     yield row(BENCH, name, "outliers, error above 0", float(len(fitted.outliers)), "")
     yield row(BENCH, name, "outliers, error above 0.8", float((fitted.errors > 0.8).sum()), "")
+
+
+def _cost(data: Data) -> Iterator[Row]:
+    """What 100 labels without outliers save and lose for models whose training grows with the labels."""
+    inner = {"svm": Ova(loss="squared_hinge"), "parabel": Parabel(), "network": NeuralNetwork(epochs=5)}
+    for title, model in inner.items():
+        whole = _ndcg(model, data)
+        part = _ndcg(LabelSubset(selection=LabelSelection(budget=BUDGET, outlier_above=NO_OUTLIERS), model=model), data)
+        case = f"{data.name}, {title} on {BUDGET} labels"
+        yield row(BENCH, case, "training, CPU", part[-1] / whole[-1], "x", f"{whole[-1]:.1f} s")
+        for at, k in enumerate(RANKS):
+            yield row(BENCH, case, f"nDCG@{k}", part[at], "%", f"{whole[at]:.2f} %")
 
 
 def _orders(name: str, found: dict[str, tuple[float, ...]]) -> Iterator[Row]:
