@@ -35,7 +35,7 @@ def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def flow_of_preset(stem: str) -> str:
     """Presets of one flow only are named after it; all others are of the pipeline, and of its relatives."""
-    return {"aggregate": "study", "sampling": "study", "simulate": "simulate", "score": "score"}.get(
+    return {"aggregate": "study", "sampling": "study", "subset": "study", "simulate": "simulate", "score": "score"}.get(
         stem.split("-", maxsplit=1)[0], "pipeline"
     )
 
