@@ -48,4 +48,5 @@ def opened_part(directory: Path, prefix: str) -> Iterator[Path]:
         try:
             yield Path(folder)
         except ArtifactDamaged as error:
-            raise ArtifactDamaged(str(error).replace(f"{folder}/", f"{directory}/{prefix}")) from error
+            said = str(error).replace(f"{folder}/", f"{directory}/{prefix}").replace(folder, str(directory))
+            raise ArtifactDamaged(said) from error

@@ -123,6 +123,9 @@ def of_table(path: Path) -> Iterator[Change]:
         if pa.types.is_binary(flat.type):
             yield Change(f"{place} repeated", written(table.set_column(at, name, pa.array([b"x"] * len(flat)))))
             continue
+        if pa.types.is_string(flat.type):
+            yield Change(f"{place} repeated", written(table.set_column(at, name, pa.array(["x"] * len(flat)))))
+            continue
         for how, values, may_answer in changed(name, flat.to_numpy()):
             if len(values) == len(flat) and values.ndim == 1:
                 new = pa.array(values)

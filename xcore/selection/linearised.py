@@ -245,24 +245,26 @@ def _iterate(
     objective, residual, done = 0.0, 0.0, 0
     for step in range(settings.max_iterations):
         kept = (1.0 - s) * last_sigma / sigma  # Lam / sigma = kept A
-        y_share = 1.0 + (kept - s) * a
-        threshold, largest_move = 1.0 / (sigma * eta), 0.0
-        fresh = np.zeros(n)
+        y_share, threshold, largest_move = 1.0 + (kept - s) * a, 1.0 / (sigma * eta), 0.0
         for i in range(n):
             before = z[i]
             point = before + (y_share * products[i] - moved[i] - (kept - s) * moved_v[i]) / eta
             z[i] = max(point - threshold, 0.0) + min(point + threshold, 0.0)
             largest_move = max(largest_move, abs(z[i] - before))
+        moved[:] = 0.0
+        for i in range(n):
             if z[i] != 0.0:
-                _add(z[i], local[i], fresh)
-        moved = fresh
-        v, moved_v, a = z + kept * v, moved + kept * moved_v, 1.0 + kept * a
-        length = np.sqrt(max(_square(a, v, moved_v, products, square), 0.0))
-        s = max(1.0 - settings.alpha / (sigma * length), 0.0) if length > 0.0 else 0.0
-        gap = _square(1.0 - s * a, z - s * v, moved - s * moved_v, products, square)
-        residual = np.sqrt(max(gap, 0.0))
-        error = np.sqrt(max(_square(1.0, z, moved, products, square), 0.0))
-        objective = np.abs(z).sum() + settings.alpha * error
+                _add(z[i], local[i], moved)
+        a = 1.0 + kept * a
+        size, error, length = 0.0, square, a * a * square  # |z|_1, |y - D z|^2, |A|^2
+        for i in range(n):
+            v[i], moved_v[i] = z[i] + kept * v[i], moved[i] + kept * moved_v[i]
+            size += abs(z[i])
+            error += z[i] * (moved[i] - 2.0 * products[i])
+            length += v[i] * (moved_v[i] - 2.0 * a * products[i])
+        s = max(1.0 - settings.alpha / (sigma * np.sqrt(length)), 0.0) if length > 0.0 else 0.0
+        residual = np.sqrt(max(_gap(a, s, z, moved, v, moved_v, products, square), 0.0))
+        objective = size + settings.alpha * np.sqrt(max(error, 0.0))
         objectives[step] += objective
         residuals[step] = max(residuals[step], residual)
         done = step + 1
@@ -275,11 +277,21 @@ def _iterate(
 
 
 @numba.njit(cache=True, nogil=True)
-def _square(a: float, v: Float64, moved: Float64, products: Float64, square: float) -> float:
-    """Squared length of ``a y - D v``, with ``moved = D'D v`` and ``products = D'y``."""
-    total = a * a * square
-    for i in range(len(v)):
-        total += v[i] * (moved[i] - 2.0 * a * products[i])
+def _gap(
+    a: float,
+    s: float,
+    z: Float64,
+    moved: Float64,
+    v: Float64,
+    moved_v: Float64,
+    products: Float64,
+    square: float,
+) -> float:
+    """Squared length of ``y - D z - E = (1 - s a) y - D (z - s v)``, from small numbers so that it stays precise."""
+    share = 1.0 - s * a
+    total = share * share * square
+    for i in range(len(z)):
+        total += (z[i] - s * v[i]) * (moved[i] - s * moved_v[i] - 2.0 * share * products[i])
     return total
 
 

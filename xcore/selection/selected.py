@@ -109,7 +109,7 @@ class FittedSelection:
     def save(self, directory: Path) -> None:
         """Write ``selection.json``, ``labels.parquet``, ``convergence.parquet`` and ``map.safetensors``."""
         roles = self.role_of_each()
-        counts = {role.replace(" ", "_"): roles.count(role) for role in ROLES}
+        counts = _counts_of(roles)
         skipped = {curve.solve: curve.n_skipped for curve in self.convergence}
         about = {"n_labels": self.n_labels, "labels": counts, "skipped": skipped}
         (directory / "selection.json").write_text(json.dumps(about, indent=2) + "\n")
@@ -158,9 +158,14 @@ class FittedSelection:
                 f"{path}: column 'label' must count from 0 to {about.n_labels - 1}; make the artifact again"
             )
         roles = np.array(table["role"].to_pylist(), dtype=object)
+        counts = _counts_of(roles.tolist())
+        if counts != about.labels or sum(counts.values()) != about.n_labels:
+            raise ArtifactDamaged(
+                f"{path}: column 'role' says {counts}, but selection.json says {about.labels}; make the artifact again"
+            )
         Checked(path, "gain", columns["gain"]).finite()
         errors = Checked(path, "error", columns["error"]).finite().within(0, np.inf).array
-        rows = Checked(path, "rows", columns["rows"]).within(0, np.inf).array
+        rows = Checked(path, "rows", columns["rows"]).within(0, 2**31).array
         chosen = _ordered(path, columns["place"], roles)
         outliers = np.flatnonzero(roles == "outlier").astype(np.int32)
         with ArrayFile(directory / "map.safetensors") as file:
@@ -175,6 +180,10 @@ class SelectionSummary(Described):
     n_labels: Count
     labels: dict[Literal["chosen", "outlier", "reconstructed", "no_rows"], Count]
     skipped: dict[Annotated[str, Field(max_length=20)], Count]
+
+
+def _counts_of(roles: list[str]) -> dict[str, int]:
+    return {role.replace(" ", "_"): roles.count(role) for role in ROLES}
 
 
 def _ordered(path: Path, place: Int32, roles: Any) -> Int32:
@@ -198,9 +207,13 @@ def _taken_map(file: ArrayFile, n_labels: int, n_chosen: int) -> CSR:
 
 
 def _read_curves(directory: Path, about: SelectionSummary) -> list[Convergence]:
-    table = read_table(directory / "convergence.parquet", CURVE_COLUMNS)
+    path = directory / "convergence.parquet"
+    table = read_table(path, CURVE_COLUMNS)
     solves = table["solve"].to_pylist()
-    objectives, residuals = table["objective"].to_numpy(), table["residual"].to_numpy()
+    objectives, residuals = (
+        Checked(path, name, table[name].to_numpy()).finite().within(0, np.inf).array
+        for name in ("objective", "residual")
+    )
     found = []
     for solve in dict.fromkeys(solves):
         own = np.flatnonzero(np.array(solves, dtype=object) == solve)
