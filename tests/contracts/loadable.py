@@ -20,6 +20,7 @@ from xcore.grouping.groups import Groups
 from xcore.grouping.random import RandomGroups
 from xcore.imputation.baseline import Baseline
 from xcore.imputation.imputed import Imputed
+from xcore.imputation.label_embeddings import FittedLabelEmbeddings, LabelEmbeddings
 from xcore.models.base import Fitted, Model
 from xcore.models.family import MODEL_KINDS, load_model
 from xcore.models.label_subset.model import LabelSubset
@@ -74,6 +75,10 @@ def everything() -> dict[str, Loadable]:
     network = small.fit(TrainingData.of(points, np.eye(50, 5) > 0), FitContext())
     found["network features"] = Loadable(
         network.save, FittedNetworkFeatures.load, lambda loaded: [loaded.transform(points)], all_finite
+    )
+    embeddings = LabelEmbeddings().fit(TrainingData.of(points, np.eye(50, 5) > 0), FitContext())
+    found["label embeddings"] = Loadable(
+        embeddings.save, FittedLabelEmbeddings.load, lambda loaded: [loaded.vectors], all_finite
     )
     for text in (Tfidf(), HashedTfidf(n_features=64)):
         found[f"text {text.kind}"] = of_text(text)

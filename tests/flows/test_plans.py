@@ -76,18 +76,35 @@ def test_training_on_a_kept_dataset_needs_the_split_too(
         plan_train(TrainParams(dataset=dataset.id))
 
 
-def test_images_are_refused_by_models_of_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "kinds"), [("ova", {"groups", "imputed"}), ("co-attention", {"groups"})])
+def test_groups_of_images_are_imputed_unless_the_model_learns_from_bags(
+    model: str, kinds: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
     part = pair(tmp_path, pictures(20, 2, 2), [0, 1] * 10)
-    data = {"reader": {"kind": "idx"}, "train": [part]}
-    with pytest.raises(ConfigError, match="kind: parabel takes sparse rows"):
-        plan_pipeline(PipelineParams.model_validate({"data": data}))
+    tree = {"data": {"reader": {"kind": "idx"}, "train": [part]}, "grouping": {"kind": "random"}}
+    tree["model"] = {"kind": model} | ({"epochs": 1, "width": 4} if model == "co-attention" else {})
+    plan = plan_pipeline(PipelineParams.model_validate(tree))
+    made = {recipe.kind for recipe in plan.model.lineage()}
+    assert made & {"groups", "imputed"} == kinds
+    assert ("label-embeddings" in made) == (model == "co-attention")
+    counts = {recipe.kind: settings.store().make(recipe).artifact.manifest.counts for recipe in plan.model.lineage()}
+    assert counts["model"]["features"] == 4
+    assert counts["model"].get("bags") == (5 if model == "co-attention" else None)
 
 
-def test_labels_of_groups_are_not_imputed_to_images(tmp_path: Path) -> None:
+def test_a_model_of_bags_sees_no_labels_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
     part = pair(tmp_path, pictures(20, 2, 2), [0, 1] * 10)
-    params = {"data": {"reader": {"kind": "idx"}, "train": [part]}, "grouping": {"kind": "random"}}
-    with pytest.raises(ConfigError, match="cannot be imputed to image rows"):
-        plan_pipeline(PipelineParams.model_validate(params))
+    tree = {"data": {"reader": {"kind": "idx"}, "train": [part]}, "grouping": {"kind": "random", "size": 3}}
+    plan = plan_pipeline(PipelineParams.model_validate(tree | {"model": {"kind": "deep-miml"}}))
+    inputs = {role: settings.store().make(recipe).artifact for role, recipe in plan.model.inputs.items()}
+    data = open_training_data(inputs, "image", {"bags"})
+    assert data.Y.nnz == 0
+    assert data.bags is not None
+    assert data.bags.Y is not None
+    assert data.bags.counted
+    assert data.bags.Y.sum() == data.X.shape[0]
 
 
 def test_a_model_gets_images_and_bags_as_they_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,12 +128,13 @@ def test_a_model_gets_images_and_bags_as_they_are_stored(tmp_path: Path, monkeyp
     assert bags is not None
     assert bags.members.toarray().tolist() == [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]
     assert bags.Y is not None
-    assert bags.Y.toarray().tolist() == [[1, 1], [1, 1]]
+    assert bags.Y.toarray().tolist() == [[2, 1], [2, 1]]
+    assert bags.counted
     assert data.dev is not None
     assert data.dev.bags is not None
     assert data.dev.bags.members.toarray().tolist() == bags.members.toarray().tolist()
     assert data.dev.bags.Y is not None
-    assert data.dev.bags.Y.toarray().tolist() == [[1, 1], [1, 1]]
+    assert data.dev.bags.Y.toarray().tolist() == [[2, 1], [2, 1]]
 
 
 def test_a_run_says_how_it_read_the_labels_and_which_rows_it_held_out(workplace: Workplace, train: Path) -> None:

@@ -81,11 +81,18 @@ def test_rows_are_held_out_and_equal_images_are_found(tmp_path: Path, ingested: 
     np.testing.assert_array_equal(dataset.images("test")[..., 0], images[ids])
 
 
-def test_images_are_no_other_form(tmp_path: Path, ingested: Run) -> None:
-    dataset, _ = ingested(reader={"kind": "idx"}, train=[pair(tmp_path, pictures(2, 2, 2), [0, 1])])
-    for wrong in (dataset.sparse, dataset.dense):
-        with pytest.raises(ConfigError, match=r"holds image rows, not vector rows: images\(\) gives them"):
-            wrong("train")
+def test_images_are_rows_of_numbers_from_0_to_1_too(tmp_path: Path, ingested: Run) -> None:
+    images = pictures(4, 2, 3)
+    images[1] = 0
+    images[2, 0, 0] = 255
+    dataset, _ = ingested(
+        reader={"kind": "idx"}, train=[pair(tmp_path, images, [0, 1] * 2)], empty_rows="keep", holdout={"test": 0}
+    )
+    expected = images.reshape(4, 6).astype(np.float64) / 255
+    np.testing.assert_allclose(dataset.dense("train"), expected, rtol=1e-6)
+    sparse = dataset.sparse("train")
+    np.testing.assert_array_equal(sparse.toarray(), dataset.dense("train"))
+    assert sparse.nnz == np.count_nonzero(images)
     with pytest.raises(ConfigError, match="holds image rows, not text"):
         next(dataset.text_blocks("train"))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from xcore.miml.agreement import count_agreement
+from xcore.miml.agreement import count_correlation
 from xcore.miml.counts import count_loss
 from xcore.miml.losses import bag_loss
 from xcore.miml.options import BagLoss
@@ -79,9 +79,10 @@ def test_a_count_between_two_numbers_is_their_mixture() -> None:
     np.testing.assert_allclose(gradient, 0.75 * halves[0][1] + 0.25 * halves[1][1], atol=1e-6)
 
 
-def test_count_agreement_is_the_share_of_counts_that_rows_reproduce() -> None:
-    members = binary_csr(np.arange(5), np.array([0, 3, 5]), 5)
-    Y = csr(np.array([2, 1, 2]), np.array([0, 1, 1]), np.array([0, 2, 3]), 3)
+def test_count_correlation_is_1_for_right_labels_and_0_for_equal_counts() -> None:
+    members = binary_csr(np.arange(6), np.array([0, 3, 6]), 6)
+    Y = csr(np.array([2, 1, 3]), np.array([0, 1, 1]), np.array([0, 2, 3]), 3)
     bags = LabelledBags(members, Y, counted=True)
-    assert count_agreement(np.array([0, 0, 1, 1, 1], np.int32), bags) == 1.0
-    assert count_agreement(np.array([0, 0, 0, -1, 2], np.int32), bags) == pytest.approx(2 / 5)
+    assert count_correlation(np.array([0, 0, 1, 1, 1, 1], np.int32), bags) == pytest.approx(1)
+    assert count_correlation(np.array([0, 1, 0, 0, 1, 0], np.int32), bags) == 0
+    assert count_correlation(np.array([1, 1, 1, 0, 0, -1], np.int32), bags) < 0
