@@ -92,7 +92,7 @@ class LabelSubset(Model):
             data,
             Y=_columns(data.Y, trained),
             dev=replace(dev, Y=_columns(dev.Y, trained)) if dev and "dev" in wants else None,
-            labels=_label_side(labels, trained) if labels and "labels" in wants else None,
+            labels=_label_side(labels, trained) if labels and wants & {"labels", "names"} else None,
             bags=_bags(bags, trained) if bags and "bags" in wants else None,
             stages={role: stage for role, stage in data.stages.items() if role != "selection"},
         )
@@ -117,4 +117,4 @@ def _label_side(side: LabelSide, labels: Int32) -> LabelSide:
 
 
 def _bags(bags: Bags, labels: Int32) -> Bags:
-    return Bags(bags.members, None if bags.Y is None else _columns(bags.Y, labels))
+    return bags if bags.Y is None else replace(bags, Y=_columns(bags.Y, labels))
