@@ -184,6 +184,8 @@ def test_options_of_any_plain_model_nest_and_others_are_refused() -> None:
     assert found.options()["model"]["n_trees"] == 3
     with pytest.raises(ValidationError, match="label-subset"):
         adapter.validate_python({"kind": "label-subset", "model": {"kind": "label-subset"}})
+    with pytest.raises(ValidationError, match="deep-miml learns from the labels of bags"):
+        adapter.validate_python({"kind": "label-subset", "model": {"kind": "deep-miml"}})
     schema = adapter.json_schema()
     kinds = schema["$defs"]["LabelSubset"]["properties"]["model"]["discriminator"]["mapping"]
     assert {"ova", "parabel", "network", "negative-sampling"} <= kinds.keys()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 
 from xcore.models.base import Model, ScoreScale
 from xcore.models.nested import AnyModelBelow
@@ -16,7 +16,7 @@ from xcore.numeric.matrices import CSR, Int32
 from xcore.selection.options import LabelSelection
 from xcore.selection.selected import FittedSelection
 from xcore.training.context import FitContext
-from xcore.training.data import Bags, LabelSide, RowForm, TrainingData, Wish, canonical_csr
+from xcore.training.data import LabelSide, RowForm, TrainingData, Wish, canonical_csr
 from xcore.training.stages import DeclaredStage
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class LabelSubset(Model):
     model_config = ConfigDict(defer_build=True)
 
     takes: ClassVar[tuple[RowForm, ...]] = ("sparse", "vector", "tokens", "text", "image")
-    wants: ClassVar[frozenset[Wish]] = frozenset({"dev", "labels", "bags"})  # the inner model gets what it wants
+    wants: ClassVar[frozenset[Wish]] = frozenset({"dev", "labels"})  # the inner model gets what it wants
     nesting: ClassVar[int] = LEVEL
 
     kind: Literal["label-subset"] = "label-subset"
@@ -60,6 +60,16 @@ class LabelSubset(Model):
         default_factory=_first_model,
         description="The model to train on the chosen labels and the outliers. Without a choice: ova.",
     )
+
+    @field_validator("model")
+    @classmethod
+    def _learns_from_rows(cls, model: Model) -> Model:
+        if "bags" in model.wants:
+            raise ValueError(
+                f"kind: {model.options()['kind']} learns from the labels of bags, but labels are chosen by "
+                "the labels of rows: take a model of rows, and an imputer for the labels of groups"
+            )
+        return model
 
     def form_for(self, available: Sequence[RowForm]) -> RowForm:
         """The form that the inner model takes."""
@@ -87,13 +97,12 @@ class LabelSubset(Model):
 
     def _reduced(self, data: TrainingData, trained: Int32) -> TrainingData:
         """The data with the trained labels alone, and with no more than the inner model wants."""
-        wants, dev, labels, bags = self.model.wants, data.dev, data.labels, data.bags
+        wants, dev, labels = self.model.wants, data.dev, data.labels
         return replace(
             data,
             Y=_columns(data.Y, trained),
             dev=replace(dev, Y=_columns(dev.Y, trained)) if dev and "dev" in wants else None,
             labels=_label_side(labels, trained) if labels and wants & {"labels", "names"} else None,
-            bags=_bags(bags, trained) if bags and "bags" in wants else None,
             stages={role: stage for role, stage in data.stages.items() if role != "selection"},
         )
 
@@ -114,7 +123,3 @@ def _label_side(side: LabelSide, labels: Int32) -> LabelSide:
         return None if rows is None else canonical_csr(rows[labels]) if hasattr(rows, "indptr") else rows[labels]
 
     return LabelSide(list(np.array(side.texts, dtype=object)[labels]), part(side.X), part(side.features))
-
-
-def _bags(bags: Bags, labels: Int32) -> Bags:
-    return bags if bags.Y is None else replace(bags, Y=_columns(bags.Y, labels))
