@@ -53,15 +53,22 @@ def components_in(value: Any) -> Iterator[Component]:
 
 def label_of(component: Component) -> str:
     """A short label of a component: its kind, and the options that differ from their defaults."""
-    options = component.options()
-    given = {
-        name: options[name]
-        for name, field in type(component).model_fields.items()
-        if name != "kind"
-        and getattr(component, name) != field.get_default(call_default_factory=True, validated_data={})
-    }
-    words = ", ".join(f"{name}={value}" for name, value in given.items())
-    return f"{options['kind']}({words})" if words else str(options["kind"])
+    options, words = component.options(), []
+    for name, field in type(component).model_fields.items():
+        value = getattr(component, name)
+        if name != "kind" and value != field.get_default(call_default_factory=True, validated_data={}):
+            words.append(f"{name}={_label_of_value(value, options[name])}")
+    kind, given = str(options.get("kind", "")), ", ".join(words)
+    return f"{kind}({given})" if given or not kind else kind
+
+
+def _label_of_value(value: Any, plain: Any) -> str:
+    """Components inside a component are shortened too; other values are written as they are in options."""
+    if isinstance(value, Component):
+        return label_of(value)
+    if isinstance(value, tuple) and value and all(isinstance(item, Component) for item in value):
+        return f"[{', '.join(map(label_of, value))}]"
+    return str(plain)
 
 
 def flatten(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

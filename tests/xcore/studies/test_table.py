@@ -5,8 +5,12 @@ import pytest
 from xcore.components import label_of
 from xcore.grouping.random import RandomGroups
 from xcore.grouping.tree import MixedGroups
+from xcore.heads.cascade import MultiHeadCascade
 from xcore.imputation.eagle import Eagle
+from xcore.models.ensemble import Ensemble, Member
 from xcore.models.negative_sampling import NegativeSampling
+from xcore.models.network import NeuralNetwork
+from xcore.models.parabel import Parabel
 from xcore.studies.design import Cell, Level, StudyDesign
 from xcore.studies.table import Measured, cells_table, chosen_metrics, summarise
 
@@ -23,6 +27,11 @@ def test_a_component_is_named_by_what_differs_from_its_defaults() -> None:
     assert label_of(RandomGroups(size=10)) == "random(size=10)"
     assert label_of(MixedGroups(depth=8, heterogeneity=0.25)) == "mixed(depth=8, heterogeneity=0.25)"
     assert label_of(NegativeSampling(method="nce")) == "negative-sampling(method=nce)"
+    assert label_of(NeuralNetwork(head=MultiHeadCascade(lengths=(8, 5)))) == "network(head=mhc(lengths=[8, 5]))"
+    members = (Member(model=Parabel(), copies=3), Member(model=Parabel(n_trees=2)))
+    assert label_of(Ensemble(members=members)) == (
+        "ensemble(members=[(model=parabel, copies=3), (model=parabel(n_trees=2))])"
+    )
 
 
 def test_the_summary_has_means_deviations_intervals_and_losses_over_seeds() -> None:
