@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from xcore.heads.base import log_logistic, log_softmax
+from xcore.heads.base import Head, log_logistic, log_softmax
 from xcore.heads.cascade import FittedCascade, MultiHeadCascade
 from xcore.heads.codec import LabelCodec
 from xcore.heads.fitting.base import Targets, TorchHead
@@ -313,3 +313,26 @@ def test_one_output_and_biases_tell_a_hundred_classes_apart_and_without_biases_t
     weights = np.random.default_rng(0).normal(size=100)
     winners = {int((value * weights).argmax()) for value in np.linspace(-5, 5, 1001) if value}
     assert len(winners) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        MultiHeadProduct(),
+        MultiHeadMixture(parts=2),
+        MultiHeadCascade(bottleneck=8),
+        MultiHeadCascade(bottleneck=8, loss="softmax"),
+        MultiHeadSampling(),
+        MultiHeadSampling(groups=2),
+    ],
+    ids=lambda head: f"{head.kind} {getattr(head, 'loss', '')}{getattr(head, 'groups', '')}",
+)
+def test_no_step_allocates_rows_times_classes(options: Head) -> None:
+    n_rows, n_classes = 32, 50_000
+    head = options.module(n_classes, D, even(n_classes), 0)
+    x, targets = features(n_rows), one_label_each(n_rows, n_classes)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiled:
+        loss, lookup = loss_of(head, x, targets)
+        torch.autograd.grad(loss, [*head.parameters(), *lookup.leaves.values()])
+    largest = max(event.cpu_memory_usage for event in profiled.events())
+    assert 0 < largest < 0.5 * n_rows * n_classes * 4
