@@ -20,6 +20,7 @@ from xcore.heads.fitting.grouped import grouped_products
 from xcore.heads.fitting.sampled import TABLE, SampledModule
 from xcore.heads.label_sets import FittedLabelSets, LabelSets, SetCode
 from xcore.heads.mixture import FittedMixture, MultiHeadMixture
+from xcore.heads.one_hot import OneHot
 from xcore.heads.product import FittedProduct, MultiHeadProduct
 from xcore.heads.sampled import MultiHeadSampling
 from xcore.heads.search import best_codes
@@ -336,3 +337,31 @@ def test_no_step_allocates_rows_times_classes(options: Head) -> None:
         torch.autograd.grad(loss, [*head.parameters(), *lookup.leaves.values()])
     largest = max(event.cpu_memory_usage for event in profiled.events())
     assert 0 < largest < 0.5 * n_rows * n_classes * 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        OneHot(),
+        OneHot(loss="softmax"),
+        MultiHeadProduct(),
+        MultiHeadProduct(loss="logistic"),
+        LabelSets(),
+        MultiHeadCascade(),
+        MultiHeadCascade(loss="softmax"),
+        MultiHeadSampling(),
+        MultiHeadSampling(groups=2, lengths=(5, 4)),
+        MultiHeadMixture(),
+    ],
+    ids=lambda head: f"{head.kind} {getattr(head, 'loss', '')}{getattr(head, 'groups', '')}",
+)
+def test_rows_without_a_class_have_a_finite_loss_and_gradient(options: Head) -> None:
+    """A part of a batch may have none at all."""
+    head = options.module(20, D, even(20), 0)
+    nothing = Targets(3, 20, np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+    x = torch.from_numpy(features(3)).requires_grad_()
+    lookup = Lookup(head.tables)
+    loss = head.loss(x, nothing, lookup, torch.Generator().manual_seed(0))
+    found = torch.autograd.grad(loss, [x, *head.parameters(), *lookup.leaves.values()])
+    assert set(lookup.rows) == set(head.tables)
+    assert all(bool(torch.isfinite(own).all()) for own in (loss, *found))

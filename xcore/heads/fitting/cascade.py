@@ -98,7 +98,7 @@ class CascadeModule(TorchHead):
         table = lookup(f"head.{n_digits}", children[children < n_rows])
         if len(table) < len(children):  # the last group is short
             table = pad(table, (0, 0, 0, len(children) - len(table)))
-        table = table.view(len(used), length, -1)
+        table = table.view(len(used), length, self.options.bottleneck)
         own = linear(x, self.narrow[n_digits - 2], self.narrow_biases[n_digits - 2])
         logits = grouped_products(own, table, pairs.rows, place)
         return logits, on(x, (pairs.prefixes[:, None] * length + np.arange(length)) < n_rows)
