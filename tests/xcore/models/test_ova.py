@@ -11,6 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 import threadpoolctl
 
+from tests.blas import blas_threads
 from xcore.components import silent
 from xcore.errors import ConfigError
 from xcore.metrics import evaluate
@@ -116,7 +117,7 @@ def test_factors_and_solutions_are_computed_on_one_blas_thread(monkeypatch: pyte
 
     def watched(routine: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         def call(*arguments: np.ndarray) -> np.ndarray:
-            seen.extend(pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas")
+            seen.extend(blas_threads())
             return routine(*arguments)
 
         return call

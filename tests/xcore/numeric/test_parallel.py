@@ -3,13 +3,9 @@ from threading import Barrier, Thread
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
 
+from tests.blas import blas_threads
 from xcore.numeric.parallel import even_blocks, over_blocks, single_threaded_blas
-
-
-def blas_threads() -> set[int]:
-    return {int(pool["num_threads"]) for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
 def test_results_come_in_the_order_of_the_blocks() -> None:
