@@ -18,6 +18,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from flows.operations.postgres import postgres_server
+from tasks.settings import store
+from xcore.artifacts import Artifact, Recipe
 from xcore.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +34,17 @@ os.environ.update(CLOSED)
 # Tests never assert a time, and a first example may compile.
 settings.register_profile("eyrie", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("eyrie")
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Artifact]:
+    """Make a recipe and all that it needs, in a store of the test's own."""
+    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
+
+    def made(recipe: Recipe) -> Artifact:
+        return [store().make(step).artifact for step in recipe.lineage()][-1]
+
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -34,16 +34,6 @@ MODEL = NegativeSampling(
 )
 
 
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Artifact]:
-    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
-
-    def made(recipe: Recipe) -> Artifact:
-        return [settings.store().make(step).artifact for step in recipe.lineage()][-1]
-
-    return made
-
-
 def dataset() -> Recipe:
     return dataset_recipe(Source(reader=READER), 0)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 
 from flows.plans import LearningPlan, plan_data, plan_learning
 from tasks import settings
@@ -23,16 +22,6 @@ from xcore.text.tfidf import Tfidf
 from xcore.views.base import view_of
 
 PARENTS = ("bird", "fish", "tree", "rock")
-
-
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Artifact]:
-    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
-
-    def made(recipe: Recipe) -> Artifact:
-        return [settings.store().make(step).artifact for step in recipe.lineage()][-1]
-
-    return made
 
 
 def write_rows(path: Path, n: int, seed: int) -> Path:

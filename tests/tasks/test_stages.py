@@ -155,16 +155,6 @@ class FittedToy:
         (directory / "model.json").write_text(json.dumps(about))
 
 
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Artifact]:
-    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
-
-    def made(recipe: Recipe) -> Artifact:
-        return [settings.store().make(step).artifact for step in recipe.lineage()][-1]
-
-    return made
-
-
 def learning(model: Model, folder: Path, seed: int = 0) -> LearningPlan:
     files = {"train": [write_texts(folder / "train.jsonl", 90, 0)], "test": [write_texts(folder / "test.jsonl", 30, 1)]}
     source = Source.model_validate({"reader": {"kind": "jsonl", "text": "text"}, "holdout": {"dev": 0.2}, **files})

@@ -29,8 +29,8 @@ class GivenGroups(Grouper):
     def group(self, X: CSR, Y: CSR, rng: np.random.Generator, given: pa.Table | None = None) -> Groups:
         if given is None:
             raise ConfigError(
-                "grouper 'given' needs groups in the dataset, got a dataset without any; "
-                "read one with a group column or file, or choose random, clusters or mixed"
+                "grouper 'given' needs groups in the dataset, got a dataset without groups: give the reader a column "
+                "of groups, or the source a file of groups, or choose random, clusters or mixed"
             )
         return given_groups(given, X.shape[0], Y.shape[1], self.merge)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -44,14 +44,6 @@ class HeadAbout(Described):
 class Head(Component):
     """Options of a head; subclasses set a ``kind`` literal and `module`."""
 
-    is_ordered: ClassVar[bool] = True  # whether the order of the classes means anything to it
-
-    order: LabelOrder = Field(
-        "given",
-        description="Order in which labels become classes. given: by number. sorted: by name. random: at random. "
-        "clustered: labels of similar rows stand together.",
-    )
-
     @property
     def has_logits(self) -> bool:
         """Whether scores are logits, of which only differences mean something; else they are probabilities."""
@@ -69,6 +61,16 @@ class Head(Component):
         seed : int
         """
         raise TypeError(f"{type(self).__name__} has no module")
+
+
+class OrderedHead(Head):
+    """Options of a head that treats neighbouring classes alike, so that their order means something."""
+
+    order: LabelOrder = Field(
+        "given",
+        description="Order in which labels become classes. given: by number. sorted: by name. random: at random. "
+        "clustered: labels of similar rows stand together.",
+    )
 
 
 def take_layer(file: ArrayFile, outputs: int, dimensions: int) -> tuple[Float32, Float32]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from xcore.heads.base import Head, HeadAbout, take_layer
+from xcore.heads.base import HeadAbout, OrderedHead, take_layer
 from xcore.heads.product import split_digits
 from xcore.heads.search import best_codes
 from xcore.numeric.checks import ArrayFile
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 1024
 
 
-class LabelSets(Head):
+class LabelSets(OrderedHead):
     """Multi-Head Product over label sets: each head tells which of its few labels a row has.
 
     Unlike one output per label, a head learns which of its labels occur together. A step costs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -21,8 +21,6 @@ BLOCK_SCORES = 2**22
 
 class OneHot(Head):
     """One output for each class. A step costs O(batch C d) and the weights grow with C d."""
-
-    is_ordered: ClassVar[bool] = False
 
     kind: Literal["one-hot"] = "one-hot"
     loss: Literal["logistic", "softmax"] = Field(

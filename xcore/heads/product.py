@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from xcore.errors import ArtifactDamaged, ConfigError
-from xcore.heads.base import Head, HeadAbout, log_logistic, log_softmax, take_layer
+from xcore.heads.base import HeadAbout, OrderedHead, log_logistic, log_softmax, take_layer
 from xcore.heads.codec import LabelCodec
 from xcore.heads.lengths import equal_lengths, fewest_heads
 from xcore.heads.search import best_codes
@@ -27,7 +27,7 @@ Length = Annotated[int, Field(ge=1, lt=2**31)]
 DigitLoss = Literal["logistic", "softmax"]
 
 
-class CodedHead(Head):
+class CodedHead(OrderedHead):
     """Options of a head whose classes have codes of digits."""
 
     lengths: tuple[Length, ...] = Field(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from xcore.errors import ConfigError
-from xcore.heads.base import FittedHead
+from xcore.heads.base import FittedHead, OrderedHead
 from xcore.heads.fitting.base import Targets, TorchHead
 from xcore.heads.order import ordered_labels
 from xcore.network.backbone import Backbone
@@ -49,7 +49,7 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
     if not len(labels):
         raise ConfigError(f"none of the {data.Y.shape[0]} training rows has a label: a network needs at least one")
     labels = without_tail(labels, data.Y, options.trimmed)
-    if options.head.is_ordered:
+    if isinstance(options.head, OrderedHead):
         labels = ordered_labels(options.head.order, labels, data, np.random.default_rng([seed, 1]))
     Y = canonical_csr(data.Y[:, labels])
     problem = NetworkProblem(options, data.X, Y, known_dev_rows(data, labels), seed, device_of(context))

@@ -161,16 +161,6 @@ def test_options_of_members_can_be_set_by_their_place() -> None:
     assert [nested.seed for nested in params.model.nested_models().values()] == [0, 1, 0]
 
 
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Recipe], Artifact]:
-    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
-
-    def made(recipe: Recipe) -> Artifact:
-        return [settings.store().make(step).artifact for step in recipe.lineage()][-1]
-
-    return made
-
-
 def learning(model: Any, folder: Path) -> LearningPlan:
     files = {"train": [write_texts(folder / "train.jsonl", 90, 0)], "test": [write_texts(folder / "test.jsonl", 30, 1)]}
     source = Source.model_validate({"reader": {"kind": "jsonl", "text": "text"}, "holdout": {"dev": 0.2}, **files})
