@@ -16,6 +16,7 @@ from xcore.errors import ConfigError
 from xcore.grouping.family import AnyGrouper
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.family import AnyImputer
+from xcore.imputation.imputed import TargetOptions
 from xcore.models.family import AnyModel
 from xcore.models.parabel import Parabel
 from xcore.names import checked_name
@@ -27,7 +28,12 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 AS_WRITTEN = "as written"  # context of a validation that leaves variables where they are
 
-_MADE_BY = {"text": "features", "grouping": "groups", "imputer": "imputed"}  # kind of what a part makes
+_MADE_BY = {
+    "text": "features",
+    "grouping": "groups",
+    "imputer": "imputed",
+    "targets": "imputed",
+}  # kind of what a part makes
 _RARELY_CHANGED = {"data", "rows", "evaluation", "promotion"}  # parts that seldom differ between runs
 
 
@@ -116,6 +122,9 @@ class LearningParams(FlowParams):
     imputer: AnyImputer = Field(
         Disaggregate(),
         description="How rows get labels of their own if only their groups have labels. Not used without groups.",
+    )
+    targets: TargetOptions = Field(
+        TargetOptions(), description="How the model learns from imputed labels. Not used without groups."
     )
     model: AnyModel = Field(Parabel(), description="The model to train. Each kind has options of its own.")
     evaluation: EvaluationOptions = Field(EvaluationOptions(), description="How the predictions are measured.")

@@ -9,7 +9,7 @@ from tasks.evaluate import EvaluationOptions, evaluation_recipe
 from tasks.featurise import features_recipe, vocabulary_recipe
 from tasks.fit import model_recipe
 from tasks.group import groups_recipe
-from tasks.impute import imputed_recipe
+from tasks.impute import imputed_recipe, targets_recipe
 from tasks.ingest import dataset_recipe, kept_dataset
 from tasks.predict import predictions_recipe
 from xcore.artifacts import Recipe
@@ -17,6 +17,7 @@ from xcore.data.readers.base import Form, Split
 from xcore.grouping.base import Grouper
 from xcore.grouping.given import GivenGroups
 from xcore.imputation.base import Imputer
+from xcore.imputation.imputed import TargetOptions
 from xcore.models.base import Model
 from xcore.text.family import AnyText
 from xcore.training.data import RowForm
@@ -82,11 +83,13 @@ def plan_data(dataset: Recipe, form: Form, text: AnyText) -> DataPlan:
     return DataPlan(dataset, text.makes, features_recipe(dataset, vocabulary, text), vocabulary)
 
 
-def plan_imputation(data: DataPlan, grouper: Grouper, imputer: Imputer, seed: int) -> DataPlan:
+def plan_imputation(
+    data: DataPlan, grouper: Grouper, imputer: Imputer, seed: int, use: TargetOptions | None = None
+) -> DataPlan:
     """The same rows with labels imputed from groups."""
     groups = groups_recipe(grouper, data.dataset, data.features, seed)
     labels = imputed_recipe(imputer, groups, data.dataset, data.features, seed)
-    return replace(data, labels=labels)
+    return replace(data, labels=targets_recipe(use or TargetOptions(), labels))
 
 
 def plan_bags(data: DataPlan, grouper: Grouper, seed: int) -> DataPlan:
@@ -126,5 +129,5 @@ def _plan(dataset: Recipe, form: Form, has_groups: bool, params: LearningParams)
     if grouper is not None and "bags" in params.model.wants:
         data = plan_bags(data, grouper, params.seed)
     elif grouper is not None:
-        data = plan_imputation(data, grouper, params.imputer, params.seed)
+        data = plan_imputation(data, grouper, params.imputer, params.seed, params.targets)
     return plan_learning(params.model, data, params.evaluation, params.seed)

@@ -11,6 +11,7 @@ from xcore.artifacts import BuildContext, Recipe
 from xcore.data.dataset import Dataset
 from xcore.grouping.groups import Groups
 from xcore.imputation.base import Imputer, quality_against_truth
+from xcore.imputation.imputed import Imputed, TargetOptions
 
 
 def impute_labels(context: BuildContext) -> Mapping[str, Any]:
@@ -30,3 +31,15 @@ def imputed_recipe(imputer: Imputer, groups: Recipe, dataset: Recipe, features: 
     """Labels of a dataset's training rows, imputed from the labels of their groups."""
     inputs = {"groups": groups, "dataset": dataset, "features": features}
     return Recipe("imputed", impute_labels, imputer, inputs, seed=seed)
+
+
+def choose_targets(context: BuildContext) -> Mapping[str, Any]:
+    """The imputed labels to train on, and how their confidences are to be read."""
+    imputed = Imputed.load(context.inputs["labels"].directory).targets(context.options)
+    imputed.save(context.directory)
+    return imputed.counts()
+
+
+def targets_recipe(use: TargetOptions, imputed: Recipe) -> Recipe:
+    """Imputed labels as a model learns from them; the imputed labels themselves where nothing is asked of them."""
+    return imputed if use == TargetOptions() else Recipe("targets", choose_targets, use, {"labels": imputed})

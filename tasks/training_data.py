@@ -26,6 +26,7 @@ from xcore.training.data import (
     LabelSide,
     Matrix,
     PreparedStage,
+    Reading,
     RowForm,
     Rows,
     TrainingData,
@@ -107,16 +108,18 @@ def splits_of(inputs: Mapping[str, Artifact]) -> list[Split]:
     return open_features(source).splits
 
 
-def training_labels(inputs: Mapping[str, Artifact]) -> CSR:
+def training_labels(inputs: Mapping[str, Artifact]) -> tuple[CSR, Reading]:
     """Targets of the training split: the imputed ones that are among the inputs as `labels`, else the dataset's own.
 
     Where rows are in groups, only the groups have labels.
     """
-    imputed = inputs.get("labels")
-    if "groups" in inputs and imputed is None:
-        dataset = Dataset(inputs["dataset"].directory)
-        return csr(np.zeros(0), np.zeros(0), np.zeros(dataset.n_rows("train") + 1), dataset.n_labels)
-    return Imputed.load(imputed.directory).Y if imputed else Dataset(inputs["dataset"].directory).Y("train")
+    if "labels" in inputs:
+        imputed = Imputed.load(inputs["labels"].directory)
+        return imputed.Y, imputed.reading
+    dataset = Dataset(inputs["dataset"].directory)
+    if "groups" in inputs:
+        return csr(np.zeros(0), np.zeros(0), np.zeros(dataset.n_rows("train") + 1), dataset.n_labels), "weight"
+    return dataset.Y("train"), "weight"
 
 
 def open_training_data(
@@ -129,9 +132,11 @@ def open_training_data(
     data = TrainingData(open_rows(inputs, "train", form), csr(np.zeros(0), np.zeros(0), np.zeros(1), 0))
     if "dataset" in inputs:
         dataset = Dataset(inputs["dataset"].directory)
+        Y, reading = training_labels(inputs)
         data = replace(
             data,
-            Y=training_labels(inputs),
+            Y=Y,
+            reading=reading,
             dev=_dev_rows(dataset, inputs, form, wants) if "dev" in wants else None,
             labels=_label_side(dataset, inputs, wants),
             bags=_training_bags(dataset, inputs) if "bags" in wants else None,

@@ -290,6 +290,28 @@ def test_weights_of_positives_are_accepted_and_matter(model: Model) -> None:
         assert (place[trusted] < place[doubted]).mean() >= 0.9
 
 
+def test_certain_targets_are_read_alike(deterministic: Model, tmp_path: Path) -> None:
+    """With all q = 1 there is nothing to read: both readings give the same bytes."""
+    data = planted(90)
+    both = [replace(data, reading="weight"), replace(data, reading="target")]
+    saved = [saved_bytes(fitted(deterministic, one), tmp_path / one.reading) for one in both]
+    assert saved[0] == saved[1]
+
+
+def test_a_larger_target_gives_a_larger_score(model: Model) -> None:
+    """One label owns a feature. The more certain its targets are, the higher the feature raises it over the others."""
+    data, others = planted(150), planted(150, seed=9)
+    dense, ranks = data.Y.toarray(), []
+    on, asked = dense[:, 0] > 0, others.X[np.flatnonzero(others.Y.toarray()[:, 0])]
+    for q in (0.05, 0.5, 0.95):
+        dense[on, 0] = q
+        targets = TrainingData.of(data.X, sparse(dense), reading="target")
+        top = fitted(model, targets).predict_topk(asked, N_LABELS)
+        ranks.append(float((top.labels == 0).argmax(axis=1).mean()))
+    assert ranks[0] >= ranks[1] >= ranks[2]
+    assert ranks[0] > ranks[2]
+
+
 def test_progress_is_reported_monotone_and_ends_complete(model: Model) -> None:
     steps: list[tuple[int, int]] = []
 

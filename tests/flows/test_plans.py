@@ -21,6 +21,7 @@ from tests.xcore.data.test_images import pair, pictures
 from xcore.data.dataset import Dataset
 from xcore.data.source import Source
 from xcore.errors import ConfigError
+from xcore.training.data import TrainingData
 
 READER = {"kind": "jsonl", "text": "text", "id": "id"}
 
@@ -91,6 +92,26 @@ def test_groups_of_images_are_imputed_unless_the_model_learns_from_bags(
     counts = {recipe.kind: settings.store().make(recipe).artifact.manifest.counts for recipe in plan.model.lineage()}
     assert counts["model"]["features"] == 4
     assert counts["model"].get("bags") == (5 if model == "co-attention" else None)
+
+
+def test_confidences_reach_the_model_as_the_targets_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
+    part = pair(tmp_path, pictures(20, 2, 2), [0, 1] * 10)
+    tree = {"data": {"reader": {"kind": "idx"}, "train": [part]}, "grouping": {"kind": "random", "size": 4}}
+    tree["imputer"] = {"kind": "baseline"}
+
+    def training(targets: dict[str, object]) -> TrainingData:
+        params = PipelineParams.model_validate(tree | {"model": {"kind": "ova"}, "targets": targets})
+        inputs = plan_pipeline(params).model.inputs
+        made = {role: settings.store().make(step).artifact for role, step in inputs.items()
+                if all(settings.store().make(before) for before in step.lineage())}  # fmt: skip
+        return open_training_data(made, "sparse")
+
+    plain, soft = training({}), training({"confidence": "target", "min_confidence": 0.5})
+    assert (plain.reading, soft.reading) == ("weight", "target")
+    assert plain.Y.data.min() < 0.5
+    assert soft.Y.nnz == (plain.Y.data >= 0.5).sum()
+    assert training({"confidence": "ignore"}).Y.data.tolist() == [1] * plain.Y.nnz
 
 
 def test_a_model_of_bags_sees_no_labels_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

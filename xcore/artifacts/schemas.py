@@ -110,6 +110,12 @@ KINDS: dict[str, Kind] = {
         columns={"labels.parquet": (_LABELS, pa.field("confidence", pa.list_(pa.float32())))},
         view="xcore.views.imputed:ImputedView",
     ),
+    "targets": Kind(
+        1,
+        "imputed labels that a model trains on, and how it reads their confidences",
+        files=("labels.parquet", "details.json"),
+        columns={"labels.parquet": (_LABELS, pa.field("confidence", pa.list_(pa.float32())))},
+    ),
     "model": Kind(1, "a trained model", files=("model.json",), view="xcore.views.model:ModelView"),
     "predictions": Kind(
         1, "the k best labels of each row, with scores", files=("predictions.parquet",), columns={"*.parquet": _SCORED}

@@ -31,7 +31,7 @@ class Imputer(Component):
         imputed = self._impute(X, groups, rng, report)
         zero_rows = int((np.bincount(row_ids(X)[X.data != 0], minlength=X.shape[0]) == 0).sum())
         counts = {"rows_without_features": zero_rows, **imputed.counts()}
-        return Imputed(imputed.Y, {"imputer": self.options(), "counts": counts, **imputed.details})
+        return replace(imputed, details={"imputer": self.options(), "counts": counts, **imputed.details})
 
     def label_embeddings(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report = silent) -> Float32:
         """One unit vector per label, float32 (L, d), in the space of the rows; 0 for a label in no group.

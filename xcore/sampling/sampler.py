@@ -201,22 +201,25 @@ class Uniform(Component):
 
     kind: Literal["uniform"] = "uniform"
 
-    def fit(self, X: Float32, labels: Int32, n_labels: int) -> FittedUniform:
+    def fit(self, X: Float32, labels: Int32, n_labels: int, weights: Float32 | None = None) -> FittedUniform:
         """A sampler of `n_labels` labels; the data do not matter."""
         return FittedUniform(_checked(n_labels))
 
 
 class Frequency(Component):
-    """Draws labels in proportion to their training counts plus one."""
+    """Draws labels in proportion to their training counts plus one.
+
+    A positive of weight q counts q times.
+    """
 
     kind: Literal["frequency"] = "frequency"
     exponent: float = Field(
         1.0, ge=0, description="Exponent of the label counts. 0 draws all labels with the same probability."
     )
 
-    def fit(self, X: Float32, labels: Int32, n_labels: int) -> FittedFrequency:
-        """Count the labels (n,) of the data points."""
-        counts = np.bincount(labels, minlength=_checked(n_labels)) + 1.0
+    def fit(self, X: Float32, labels: Int32, n_labels: int, weights: Float32 | None = None) -> FittedFrequency:
+        """Count the labels (n,) of the data points, with weights (n,) if they are given."""
+        counts = np.bincount(labels, weights, minlength=_checked(n_labels)) + 1.0
         return FittedFrequency(np.asarray(counts**self.exponent, np.float64))
 
 

@@ -26,6 +26,10 @@ RowForm: TypeAlias = Literal["sparse", "vector", "tokens", "text", "image"]
 Matrix: TypeAlias = Any  # rows in memory: CSR, a float32 or uint8 array, `TokenRows`, or a list of texts
 Wish: TypeAlias = Literal["dev", "labels", "names", "bags"]  # names: the labels' texts, but not as rows
 
+# What a target q below 1 says. weight: the positive counts with q of its loss. target: the label is the row's with the
+# chance q, so q of the loss counts as a positive and 1 - q as a negative.
+Reading: TypeAlias = Literal["weight", "target"]
+
 # From the form that rows have to the one that is wanted.
 CONVERSIONS: dict[tuple[RowForm, RowForm], Callable[[Matrix], Matrix]] = {
     ("vector", "sparse"): sparse_of_dense,
@@ -181,6 +185,9 @@ class TrainingData:
         Rows in a form that the model takes.
     Y : CSR float32 (n, L)
         Targets. A stored value q in (0, 1] is the chance that the label is the row's: 1 is an ordinary label.
+    reading : "weight" or "target"
+        What q below 1 does in the loss of models that know both readings: parabel, and ova with the squared hinge.
+        The losses of all other models are linear in the target, so that their two readings are the same.
     dev : LabelledRows or None
         Rows that may choose something: when to stop, which settings. Never the test split.
     labels : LabelSide or None
@@ -194,6 +201,7 @@ class TrainingData:
     labels: LabelSide | None = None
     bags: Bags | None = None
     stages: Mapping[str, PreparedStage] = field(default_factory=dict)
+    reading: Reading = "weight"
 
     @classmethod
     def of(
@@ -204,6 +212,7 @@ class TrainingData:
         dev: tuple[Matrix, CSR] | None = None,
         labels: LabelSide | None = None,
         bags: Bags | None = None,
+        reading: Reading = "weight",
     ) -> TrainingData:
         """Training data in memory: checked, and brought to the types that models expect.
 
@@ -221,7 +230,7 @@ class TrainingData:
             raise ConfigError(
                 f"dev rows have {held.Y.shape[1]} labels, training rows {targets.shape[1]}: use one space"
             )
-        return cls(rows, targets, held, labels, bags)
+        return cls(rows, targets, held, labels, bags, reading=reading)
 
     @cached_property
     def X(self) -> Matrix:
@@ -235,6 +244,11 @@ class TrainingData:
     @property
     def n_labels(self) -> int:
         return int(self.Y.shape[1])
+
+    @property
+    def has_soft_targets(self) -> bool:
+        """Whether any target is below 1 and is to be read as a target."""
+        return self.reading == "target" and bool((self.Y.data < 1).any())
 
     def known_bags(self) -> LabelledBags:
         """The bags with their labels. Each row is a bag of its own if there are no bags."""

@@ -291,6 +291,23 @@ def test_probabilities_of_labels_and_of_sets_are_those_of_all_sets() -> None:
     same_ranking(fitted.topk(x, 3), topk_of_dense(fitted.probabilities(x), 3))
 
 
+@pytest.mark.parametrize("head", [LabelSets(labels_per_head=2), MultiHeadProduct(loss="logistic", heads=2)])
+def test_the_loss_of_uncertain_labels_is_the_mean_over_the_label_sets_they_may_be(head: Head) -> None:
+    """Two labels of chance .3 and .6: the four sets that they can be, each with its probability."""
+    module, chances = head.module(5, D, even(5), 0), {1: 0.3, 2: 0.6}
+
+    def loss(labels: list[int], values: list[float]) -> float:
+        targets = Targets(1, 5, np.zeros(len(labels), np.int64), np.array(labels, np.int64), np.float32(values))
+        return float(loss_of(module, features(1), targets)[0].detach())
+
+    expected = 0.0
+    for drawn in product([True, False], repeat=2):
+        chance = np.prod([q if is_on else 1 - q for q, is_on in zip(chances.values(), drawn, strict=True)])
+        labels = [label for label, is_on in zip(chances, drawn, strict=True) if is_on]
+        expected += float(chance) * loss(labels, [1.0] * len(labels))
+    assert loss(list(chances), list(chances.values())) == pytest.approx(expected, rel=1e-5)
+
+
 def test_more_sets_than_there_are_atoms_in_a_stone_can_be_told_apart() -> None:
     head = LabelSets(labels_per_head=5).module(80, D, np.full(80, 0.05, np.float32), 0)
     rows, labels = np.repeat(np.arange(4), 3), np.array([0, 41, 79, 3, 4, 5, 10, 20, 30, 77, 78, 79])

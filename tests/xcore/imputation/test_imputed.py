@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from xcore.grouping.groups import Groups
 from xcore.imputation.base import Pairs, quality_against_truth, rows_and_labels
 from xcore.imputation.baseline import Baseline
-from xcore.imputation.imputed import Imputed
+from xcore.imputation.imputed import Imputed, TargetOptions
 from xcore.numeric.matrices import CSR, csr
 
 
@@ -19,9 +19,11 @@ def as_csr(dense: object) -> CSR:
 
 
 def test_a_saved_imputation_comes_back_as_it_was(tmp_path: Path) -> None:
-    imputed = Imputed(as_csr([[0, 0.5, 1], [0, 0, 0], [0.25, 0, 0]]), {"reason": "because", "numbers": [1, 2]})
+    details = {"reason": "because", "numbers": [1, 2]}
+    imputed = Imputed(as_csr([[0, 0.5, 1], [0, 0, 0], [0.25, 0, 0]]), details, reading="target")
     imputed.save(tmp_path)
     read = Imputed.load(tmp_path)
+    assert read.reading == "target"
     np.testing.assert_array_equal(read.Y.toarray(), imputed.Y.toarray())
     assert read.details == imputed.details
 
@@ -31,6 +33,16 @@ def test_positives_can_be_cut_by_confidence_and_weighted_or_not() -> None:
     assert imputed.positives(at_least=0.5).toarray().tolist() == [[0, 0.5, 1], [0, 0, 0], [0, 0, 0]]
     assert imputed.positives(weighted=False).toarray().tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
     assert imputed.counts() == {"imputed_positives": 3, "rows_without_labels": 1, "labels_without_rows": 0}
+
+
+def test_targets_drop_doubted_labels_and_say_how_confidences_are_read() -> None:
+    imputed = Imputed(as_csr([[0, 0.5, 1], [0.25, 0, 0]]), reading="target")
+    kept = imputed.targets(TargetOptions(min_confidence=0.4))
+    assert (kept.Y.toarray().tolist(), kept.reading) == ([[0, 0.5, 1], [0, 0, 0]], "target")
+    weighted = imputed.targets(TargetOptions(confidence="weight"))
+    assert (weighted.Y.toarray().tolist(), weighted.reading) == ([[0, 0.5, 1], [0.25, 0, 0]], "weight")
+    certain = imputed.targets(TargetOptions(confidence="ignore"))
+    assert certain.Y.toarray().tolist() == [[0, 1, 1], [1, 0, 0]]
 
 
 def test_quality_against_the_truth_is_what_one_counts_by_hand() -> None:

@@ -328,6 +328,20 @@ def test_untrained_noise_contrastive_scores_are_the_log_frequencies_of_the_label
     assert np.allclose(fitted.scorer.biases, np.log(counts / counts.sum()), atol=1e-4)
 
 
+def test_doubted_positives_count_less_in_the_first_biases_and_in_the_noise() -> None:
+    """Label 1 has as many positives as label 0, each with a quarter of the weight."""
+    Y = np.zeros((80, 2), np.float32)
+    Y[:40, 0], Y[40:, 1] = 1.0, 0.25
+    X, targets = np.eye(80, 3, dtype=np.float32), sp.csr_array(Y)
+    data = TrainingData.of(X, csr(targets.data, targets.indices, targets.indptr, 2))
+    untrained = options("nce", epochs=1, learning_rate=1e-7, held_out_share=0).fit(data, FitContext())
+    assert np.allclose(untrained.scorer.biases, np.log([0.8, 0.2]), atol=1e-4)
+    noise = options("frequency", epochs=1, held_out_share=0).fit(data, FitContext()).scorer.noise
+    assert np.allclose(noise.log_prob_all(X[:1]), np.log([[41 / 52, 11 / 52]]), atol=1e-4)
+    tree = options("adversarial", epochs=1, held_out_share=0).fit(data, FitContext()).scorer.noise
+    assert np.exp(tree.log_prob_all(np.zeros((1, tree.n_features), np.float32)))[0, 1] < 0.35
+
+
 def test_moving_the_weights_together_keeps_them() -> None:
     parameters = Parameters.random(7, 3, np.uint64(1))
     weights, biases = parameters.weights.copy(), parameters.biases.copy()

@@ -193,6 +193,30 @@ def test_a_positive_of_vanishing_weight_is_as_good_as_absent() -> None:
     np.testing.assert_allclose(np.append(weights[3], biases[3]), expected, atol=2e-3)
 
 
+def test_a_soft_target_is_a_positive_with_q_of_the_loss_and_a_negative_with_the_rest() -> None:
+    data, rng = random_data(), np.random.default_rng(5)
+    soft = data.Y.toarray() * rng.uniform(0.05, 1, data.Y.shape)
+    targets = TrainingData.of(data.X, sparse(soft), reading="target")
+    weights, biases = classifiers(fit(Parabel(depth=0, **EXACT), targets))
+    q, twice = soft[:, 3], np.repeat([1, 0], len(soft))
+    expected = linear_svm(sparse(np.tile(data.X.toarray(), (2, 1))), twice > 0, sample_weight=np.append(q, 1 - q))
+    np.testing.assert_allclose(np.append(weights[3], biases[3]), expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_half_a_label_on_two_equal_rows_is_as_good_as_one_label_on_one_of_them(loss: str, depth: int) -> None:
+    data = random_data(80, 12, 6)
+    one_each = np.zeros((80, 6))
+    one_each[np.arange(80), data.Y.toarray().argmax(axis=1)] = 1
+    X, model = sparse(np.tile(data.X.toarray(), (2, 1))), Parabel(loss=loss, depth=depth, arity=2, **EXACT)
+    half = TrainingData.of(X, sparse(np.tile(one_each / 2, (2, 1))), reading="target")
+    drawn = TrainingData.of(X, sparse(np.vstack([one_each, 0 * one_each])), reading="target")
+    np.testing.assert_array_equal(fit(model, half).orders, fit(model, drawn).orders)
+    for found, expected in zip(classifiers(fit(model, half)), classifiers(fit(model, drawn)), strict=True):
+        np.testing.assert_allclose(found, expected, atol=5e-3)
+
+
 def test_a_branch_learns_from_the_rows_under_its_node_only() -> None:
     data = random_data()
     fitted = fit(Parabel(arity=3, depth=1, **EXACT), data)
@@ -391,6 +415,20 @@ def test_calibration_keeps_the_quality_of_the_ranking() -> None:
         top = fit(Parabel(calibrate=calibrate), data).predict_topk(held_out.X, 1)
         best.append(held_out.Y.toarray()[np.arange(500), top.labels[:, 0]].mean())
     assert best[1] > best[0] - 0.02
+
+
+def test_calibration_learns_the_confidence_of_imputed_labels() -> None:
+    """Labels that are true with the chance .4 get probabilities near .4, not near 1."""
+    data = random_data(1800, 40)
+    X, Y, held_out = data.X[:1500], data.Y[:1500], data.X[1500:]
+    doubted = Y.copy()
+    doubted.data[:] = 0.4
+    sure, unsure = (
+        fit(Parabel(calibrate="platt"), TrainingData.of(X, targets)).predict_topk(held_out, 1).scores.mean()
+        for targets in (Y, doubted)
+    )
+    assert sure > 0.8
+    assert 0.3 < unsure < 0.55
 
 
 def test_progress_of_two_trainings_is_one_count() -> None:

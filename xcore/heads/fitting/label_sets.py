@@ -13,8 +13,6 @@ from xcore.heads.label_sets import FittedLabelSets, SetCode
 from xcore.numeric.matrices import Float32, Float64
 from xcore.training.shards import Lookup
 
-MOST_LIKELY_MEMBER = 0.5  # a label with at least this chance is in the row's set
-
 
 class LabelSetModule(TorchHead):
     """The outputs of all heads side by side."""
@@ -26,19 +24,37 @@ class LabelSetModule(TorchHead):
         self.biases = log_shares(_set_shares(code, shares))
 
     def loss(self, x: torch.Tensor, targets: Targets, lookup: Lookup, generator: torch.Generator) -> torch.Tensor:
-        """Cross-entropy of the digits of each row's set, summed over the heads."""
+        """Cross-entropy of the digits of each row's set, summed over the heads.
+
+        A label of chance q is in the set with that chance, independently of the others.
+        """
         scores = linear(x, self.weights, self.biases)
-        is_member = targets.values >= MOST_LIKELY_MEMBER
+        is_member = targets.values == 1
         digits = self.code.digits(targets.rows[is_member], targets.classes[is_member], targets.n_rows)
         starts = self.code.starts
         total = x.new_zeros(())
         for h, (start, end) in enumerate(pairwise(starts.tolist())):
             logs = log_softmax(scores[:, start:end], dim=1)
-            total = total - logs.gather(1, on(x, digits[:, h : h + 1])).sum()
+            if is_member.all():
+                total = total - logs.gather(1, on(x, digits[:, h : h + 1])).sum()
+            else:
+                total = total - (logs * on(x, _digit_chances(self.code, targets, h))).sum()
         return total
 
     def fitted(self) -> FittedLabelSets:
         return FittedLabelSets(self.code, array_of(self.weights), array_of(self.biases))
+
+
+def _digit_chances(code: SetCode, targets: Targets, head: int) -> Float32:
+    """Chance of each value of one digit for each row, float32 (n, length)."""
+    first = sum(length.bit_length() - 1 for length in code.lengths[:head])
+    n_bits = code.lengths[head].bit_length() - 1
+    own = (targets.classes >= first) & (targets.classes < first + n_bits)
+    chances = np.zeros((targets.n_rows, n_bits), np.float32)
+    chances[targets.rows[own], targets.classes[own] - first] = targets.values[own]
+    is_on = np.arange(code.lengths[head])[:, None] >> np.arange(n_bits) & 1
+    found: Float32 = np.where(is_on, chances[:, None], 1 - chances[:, None]).prod(axis=2, dtype=np.float32)
+    return found
 
 
 def _set_shares(code: SetCode, shares: Float32) -> Float64:

@@ -33,9 +33,9 @@ class ProductModule(TorchHead):
         starts = self.codec.starts
         places = self.codec.digits(targets.classes) + starts[:-1]
         if self.is_logistic:
-            wanted = np.zeros(scores.shape, np.float32)
-            np.maximum.at(wanted, (targets.rows[:, None], places), targets.values[:, None])
-            return binary_cross_entropy_with_logits(scores, on(x, wanted), reduction="sum") / scores.shape[1]
+            absent = np.ones(scores.shape, np.float32)  # chance that no class of the row has the digit
+            np.multiply.at(absent, (targets.rows[:, None], places), 1 - targets.values[:, None])
+            return binary_cross_entropy_with_logits(scores, on(x, 1 - absent), reduction="sum") / scores.shape[1]
         rows, values = on(x, targets.rows), on(x, targets.values)
         total = x.new_zeros(())
         for h, (start, end) in enumerate(pairwise(starts.tolist())):

@@ -24,9 +24,14 @@ class LabelSampler(Positives, Stage):
     tree: Tree = Field(Tree(), description="How the tree is fitted.")
 
     def fit(self, data: TrainingData, context: FitContext) -> FittedTree:
-        """Fit to the positives of vectors (n, k); classes are numbered as a model with the same positives does."""
+        """Fit to the positives of vectors (n, k); classes are numbered as a model with the same positives does.
+
+        The tree mimics which labels rows have. So a positive of weight q takes part with the chance q: by a hash of its
+        place, the same in every run.
+        """
         split = self.split(data.Y)
-        return self.tree.fit(data.X[split.train.rows], split.train.classes, len(split.labels))
+        pairs = split.train.drawn()
+        return self.tree.fit(data.X[pairs.rows], pairs.classes, len(split.labels))
 
     @classmethod
     def load(cls, directory: Path) -> FittedTree:

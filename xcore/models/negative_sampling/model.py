@@ -50,7 +50,9 @@ class NegativeSampling(Positives, Model):
       projection and the tree are stages: they are made once for all models that share them.
     - Labels without a training row are not trained, and never offered.
     - With ``labels: all`` every label of a row is a positive of its own (ours; the paper keeps the smallest id), so
-      that scores estimate how a row's label is distributed. A positive's weight multiplies its part of the loss.
+      that scores estimate how a row's label is distributed. A target q multiplies its positive's part of the loss, with
+      its negatives: this is the expected loss if the label is the row's with the chance q. No part of it counts as a
+      negative of that label, because a row without a label adds no positive to be met with negatives.
     - The initial biases of the released code cancel the tree's mean scores (``first_biases: inverse``), so training has
       to learn the tree's ranking again. Biases of 0 start with the tree's ranking. The default was chosen on rows
       held out from 20,000 training rows of EURLEX57K, one label per row, 256 dimensions, learning rate 0.03:
@@ -194,7 +196,8 @@ class NegativeSampling(Positives, Model):
             return None
         if self.method not in WITH_TREE:
             options = Frequency() if self.method == "frequency" else Uniform()
-            return options.fit(Z[split.train.rows], split.train.classes, len(split.labels))
+            pairs = split.train
+            return options.fit(Z[pairs.rows], pairs.classes, len(split.labels), pairs.weights)
         tree: FittedTree = data.stage("tree").fitted
         if tree.n_labels != len(split.labels):
             raise ConfigError(

@@ -10,10 +10,12 @@ from pydantic import Field
 
 from xcore.components import Component
 from xcore.errors import ConfigError
+from xcore.numeric.draws import keys_of
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64
 
 Reduction = Literal["all", "first"]
 HELD_OUT_SEED = 36528475  # that of the released code
+DRAWN_SEED = 1
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,12 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def drawn(self) -> Pairs:
+        """Each positive with its weight as chance, drawn by its place alone. Positives of weight 1 are always there."""
+        keys = keys_of(np.uint64(DRAWN_SEED), 0, np.arange(len(self)))
+        draws = (keys >> np.uint64(40)).astype(np.float32) / np.float32(2**24)
+        return self[np.flatnonzero(draws < self.weights)]
 
     def __getitem__(self, chosen: Int64) -> Pairs:
         return Pairs(self.rows[chosen], self.classes[chosen], self.weights[chosen])

@@ -39,6 +39,7 @@ FirstBiases = Literal["zero", "inverse"]
 SEPARABLE = {"adversarial": (0.0, 1.0), "uniform": (0.0, 0.0), "frequency": (0.0, 0.0), "nce": (-1.0, 0.0)}
 
 REPORTS_AN_EPOCH = 20
+SMALLEST_MASS = 1e-3  # positives that a label counts for at least in its first bias
 SOFTMAX_CLASSES = 1024  # of a tile that a thread takes at a time
 FIRST_POINTS = 8  # of a finely measured curve within the first epoch
 ETA_DECAY = 0.9  # the n-th visit moves a row's eta by n^-0.9 of the way, as Ruiz et al. (2018) do
@@ -170,17 +171,21 @@ def train(
 
 def _first_state(problem: Problem, schedule: Schedule, seconds: float, cpu_seconds: float) -> State:
     parameters = Parameters.random(problem.n_classes, problem.X.shape[1], schedule.seed)
-    counts = np.maximum(np.bincount(problem.pairs.classes, minlength=problem.n_classes), 1)
     if schedule.method == "nce":
         # Its scores must be log-probabilities. From 0 they would have to fall by log C, a visit at a time, and labels
         # that are seldom drawn would stay above all others.
-        parameters.biases[:] = np.log(counts / counts.sum())
+        # A positive of weight q counts q times; a label of hardly any weight keeps a finite bias.
+        masses = np.bincount(problem.pairs.classes, problem.pairs.weights, problem.n_classes)
+        masses = np.maximum(masses, SMALLEST_MASS)
+        parameters.biases[:] = np.log(masses / masses.sum())
     elif schedule.method == "adversarial" and schedule.first_biases == "zero":
         parameters.biases[:] = 0
     elif schedule.method == "adversarial":
         # Corrected scores begin near 0: each bias is minus the mean log p_n of its class.
-        sums = np.bincount(problem.pairs.classes, weights=problem.log_noise, minlength=problem.n_classes)
-        parameters.biases[:] = -sums / counts
+        weights = problem.pairs.weights
+        sums = np.bincount(problem.pairs.classes, weights=problem.log_noise * weights, minlength=problem.n_classes)
+        masses = np.bincount(problem.pairs.classes, weights, problem.n_classes)
+        parameters.biases[:] = -sums / np.maximum(masses, SMALLEST_MASS)
     n_etas = len(problem.pairs) if schedule.method == "augment-and-reduce" else 0
     return State(parameters, np.full(n_etas, float(problem.n_classes)), seconds=seconds, cpu_seconds=cpu_seconds)
 

@@ -20,7 +20,7 @@ def fit_curves(top: TopK, truth: CSR) -> tuple[Float32, Float32]:
     top : TopK (n, k)
         Labels offered, with scores in (0, 1], to rows that the model was not trained on.
     truth : CSR (n, L)
-        Their true labels.
+        Their labels. A value below 1 is the chance that the label is the row's: the curve learns that share.
 
     Notes
     -----
@@ -32,10 +32,8 @@ def fit_curves(top: TopK, truth: CSR) -> tuple[Float32, Float32]:
     row, place = np.nonzero(top.labels != NO_LABEL)
     label = top.labels[row, place]
     x = _logits(top.scores[row, place])
-    # An entry of the truth is found by its number in row-major order.
     n_labels = truth.shape[1]
-    true_row = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))
-    y = np.isin(row * n_labels + label, true_row * n_labels + truth.indices).astype(np.float64)
+    y = np.asarray(truth[row, label], np.float64).reshape(-1)
     common = _fit(x, y, np.array([1.0, 0.0]), np.full((2, 2), 1e-9))
     chance = 1 / (1 + np.exp(-common[0] * x - common[1]))
     spread = chance * (1 - chance)

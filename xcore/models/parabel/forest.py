@@ -12,8 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from xcore.grouping.label_tree import Shape
-from xcore.models.parabel.node import block_targets, gather_rows, kept_weights, rows_under
-from xcore.models.parabel.solver import solve_logistic, solve_squared_hinge
+from xcore.models.parabel.node import (
+    block_chances,
+    block_targets,
+    gather_rows,
+    kept_weights,
+    node_chances,
+    rows_under,
+)
+from xcore.models.parabel.solver import (
+    soft_logistic_targets,
+    solve_logistic,
+    solve_soft_squared_hinge,
+    solve_squared_hinge,
+)
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64
 from xcore.numeric.parallel import SparseRows
 from xcore.numeric.simd import LANES
@@ -59,7 +71,13 @@ class Chunks(NamedTuple):
 
 @dataclass(frozen=True)
 class Solver:
-    """How each linear classifier is trained; the fields of the same names of `Parabel`."""
+    """How each linear classifier is trained; the fields of the same names of `Parabel`.
+
+    Attributes
+    ----------
+    is_soft : bool
+        A positive of q below 1 is a positive with q of the loss and a negative with the rest. False: q is its weight.
+    """
 
     loss: str
     cost: float
@@ -67,6 +85,7 @@ class Solver:
     tolerance: float
     max_passes: int
     prune_below: float
+    is_soft: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,7 +141,7 @@ def train_forest(
     Notes
     -----
     Cost O(passes * sum over nodes of the non-zeros of its rows * children / LANES). Memory beside the result:
-    for each thread a copy of the rows of its node (none for the root), and 128 bytes per row.
+    for each thread a copy of the rows of its node (none for the root), and 128 bytes per row (192 if targets are soft).
     """
     tasks = [task for tree in range(len(orders)) for task in _tasks_of_tree(shape, tree)]
     rows, labels, (n, d) = SparseRows.of(X), SparseRows.of(positives), X.shape
@@ -172,19 +191,42 @@ def _train_node(
     else:
         chosen = rows_under(positives, order[task.first : task.last])
         rows, features = gather_rows(X, d, chosen)
-    solve = solve_logistic if solver.loss == "logistic" else solve_squared_hinge
+    masses = np.ones(n, np.float32)
+    if solver.is_soft and task.node:
+        masses = node_chances(positives, order[task.first : task.last], chosen)
     parts: list[Part] = []
     for c in range(0, len(task.edges) - 1, LANES):
         edges = task.edges[c : c + LANES + 1]
         n_children = len(edges) - 1
         live = (np.arange(LANES) < n_children).astype(np.float32)
-        targets = block_targets(positives, order, edges, chosen, n, solver.cost)
-        lines = solve(rows, *targets, live, len(features), solver.bias, solver.tolerance, solver.max_passes, seed)
+        rest = (live, len(features), solver.bias, solver.tolerance, solver.max_passes, seed)
+        lines = _solve(rows, positives, order, edges, chosen, masses, n, solver, rest)
         kept, children, weights = kept_weights(lines, len(features), n_children, solver.prune_below)
         codes, scales = _quantise(children, weights, n_children)
         biases = lines[len(features) * LANES :][:n_children] * np.float32(solver.bias)
         parts.append(Part(features[kept], children + np.int32(task.first_child + c), codes, scales, biases))
     return _join(parts)
+
+
+def _solve(
+    rows: SparseRows, positives: SparseRows, order: Int32, edges: Int64, chosen: Int32, masses: Float32, n: int,
+    solver: Solver, rest: tuple[Any, ...],
+) -> Float32:  # fmt: skip
+    """Weights of up to `LANES` children, by the loss and the reading of the targets that are asked for."""
+    lines: Float32
+    if solver.is_soft:
+        chances = block_chances(positives, order, edges, chosen, n)
+        if solver.loss == "squared_hinge":
+            lines = solve_soft_squared_hinge(rows, chances, masses, solver.cost, *rest)
+        else:
+            lines = solve_logistic(rows, *soft_logistic_targets(chances, masses, solver.cost), *rest)
+        return lines
+    targets = block_targets(positives, order, edges, chosen, n, solver.cost)
+    if solver.loss == "squared_hinge":
+        lines = solve_squared_hinge(rows, *targets, *rest)
+    else:
+        lines = solve_logistic(rows, *targets, np.full(len(chosen) * LANES, -np.inf, np.float32), *rest)
+    return lines
 
 
 def _join(parts: list[Part]) -> Part:

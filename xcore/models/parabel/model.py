@@ -45,7 +45,10 @@ class Parabel(Model):
     Notes
     -----
     - A label without a training row is in no tree and is never offered. A row without labels is a negative at the root.
-    - The weight of a positive multiplies its part of the loss; a branch takes the largest weight of its labels.
+    - Targets q below 1 that are read as weights multiply their part of the loss; a branch takes the largest weight of
+      its labels. Read as targets, a row counts in a node with the chance m that any of the node's labels is its own:
+      q of the loss as a positive of a child, m - q as a negative. The chance of several labels is that of independent
+      ones, and the root has m = 1.
     - ``depth=0`` is one-vs-all; ``arity=2, leaf_size=100, n_trees=3`` is the published Parabel.
     - The default cost and pruning are made for rows of length 1, as `normalise` makes them.
     - The default shape and passes were chosen on EURLEX57K's dev rows and on held-out training rows of YSO titles.
@@ -123,10 +126,12 @@ class Parabel(Model):
         if self.normalise:
             rows = _unit_rows(SparseRows.of(X))
             X = csr(rows.data, rows.indices, rows.indptr, X.shape[1])
-        training = training_name(self.options(), _seed_of(rng), (X, Y)) if context.scratch else ""
+        is_soft = data.has_soft_targets
+        options = self.options() | ({"is_soft": True} if is_soft else {})
+        training = training_name(options, _seed_of(rng), (X, Y)) if context.scratch else ""
         kept = Checkpoints(context.scratch, training)
         if self.calibrate == "none":
-            return self._fit_forest(X, Y, rng, _Progress(context.report, 0, 1), Pieces(kept, "whole"))
+            return self._fit_forest(X, Y, is_soft, rng, _Progress(context.report, 0, 1), Pieces(kept, "whole"))
         shuffled = rng.permutation(X.shape[0])
         n_held = max(1, round(self.calibration_share * X.shape[0]))
         held, rest = np.sort(shuffled[:n_held]), np.sort(shuffled[n_held:])
@@ -135,13 +140,14 @@ class Parabel(Model):
                 f"calibrate: platt holds out {n_held} of {X.shape[0]} rows, and no label is left in the others. "
                 "Give more rows, lower calibration_share, or set calibrate: none"
             )
-        partial = self._fit_forest(X[rest], Y[rest], rng, _Progress(context.report, 0, 2), Pieces(kept, "partial"))
+        progress = [_Progress(context.report, number, 2) for number in range(2)]
+        partial = self._fit_forest(X[rest], Y[rest], is_soft, rng, progress[0], Pieces(kept, "partial"))
         curves = fit_curves(partial.predict_topk(X[held], CALIBRATION_OFFERS), Y[held])
-        whole = self._fit_forest(X, Y, rng, _Progress(context.report, 1, 2), Pieces(kept, "whole"))
+        whole = self._fit_forest(X, Y, is_soft, rng, progress[1], Pieces(kept, "whole"))
         return replace(whole, slopes=curves[0], offsets=curves[1])
 
     def _fit_forest(
-        self, X: CSR, Y: CSR, rng: np.random.Generator, progress: _Progress, pieces: Pieces
+        self, X: CSR, Y: CSR, is_soft: bool, rng: np.random.Generator, progress: _Progress, pieces: Pieces
     ) -> FittedParabel:
         seen = np.flatnonzero(np.bincount(Y.indices, minlength=Y.shape[1])).astype(np.int32)
         if not len(seen):
@@ -157,7 +163,7 @@ class Parabel(Model):
             orders[tree] = order_labels(embeddings, shape, rng) if embeddings is not None else np.arange(len(seen))
         seeds = rng.integers(0, 2**63, (self.n_trees, shape.n_nodes), dtype=np.uint64)
         del embeddings
-        solver = Solver(self.loss, self.cost, self.bias, self.tolerance, self.max_passes, self.prune_below)
+        solver = Solver(self.loss, self.cost, self.bias, self.tolerance, self.max_passes, self.prune_below, is_soft)
         chunks = train_forest(X, positives, orders, shape, solver, seeds, progress, pieces)
         return FittedParabel(
             X.shape[1],

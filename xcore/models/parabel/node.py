@@ -83,6 +83,40 @@ def block_targets(
 
 
 @numba.njit(cache=True, nogil=True)
+def block_chances(positives: SparseRows, order: Int32, edges: Int64, node_rows: Int32, n_rows: int) -> Float32:
+    """Chance that a row has any label of each child: ``1 - product of (1 - q)``; one line for each row of a node.
+
+    Child ``c`` covers places ``edges[c] : edges[c + 1]`` of the label order, as in `block_targets`.
+    """
+    lines: Float32 = aligned_lines(len(node_rows))
+    for child in range(len(edges) - 1):
+        for label in order[edges[child] : edges[child + 1]]:
+            for e in range(positives.indptr[label], positives.indptr[label + 1]):
+                row = np.int64(positives.indices[e])
+                i = row if len(node_rows) == n_rows else np.searchsorted(node_rows, row)
+                at = i * LANES + child
+                lines[at] = _either(lines[at], positives.data[e])
+    return lines
+
+
+@numba.njit(cache=True, nogil=True)
+def node_chances(positives: SparseRows, labels: Int32, node_rows: Int32) -> Float32:
+    """Chance that each row of a node belongs there: that any of the node's labels is the row's."""
+    chances = np.zeros(len(node_rows), np.float32)
+    for label in labels:
+        for e in range(positives.indptr[label], positives.indptr[label + 1]):
+            i = np.searchsorted(node_rows, positives.indices[e])
+            chances[i] = _either(chances[i], positives.data[e])
+    return chances
+
+
+@numba.njit(cache=True, nogil=True)
+def _either(a: np.float32, b: np.float32) -> np.float32:
+    """Chance of one or both of two independent events; exactly 1 if either is certain."""
+    return a + b * (np.float32(1) - a)
+
+
+@numba.njit(cache=True, nogil=True)
 def kept_weights(lines: Float32, n_features: int, n_children: int, smallest: float) -> tuple[Int32, Int32, Float32]:
     """Feature, child and value of the weights of at least `smallest` in size, by feature, then child."""
     count = 0

@@ -9,6 +9,8 @@ With ``y = +-1``, costs ``C_i`` and rows ``x_i``, to which a constant feature is
     min over w of  1/2 |w|^2 + sum_i C_i loss(y_i w . x_i),   loss(m) = max(0, 1 - m)^2  or  log(1 + exp(-m)),
 
 through the dual of Hsieh et al. (ICML 2008) and of Yu, Huang and Lin (Machine Learning 2011).
+
+A row whose label is known only with a chance has both signs: ``C_i (q loss(w . x_i) + (1 - q) loss(-w . x_i))``.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from xcore.numeric.simd import (
 )
 
 _INF = np.float32(np.inf)
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO, _ONE, _TINY = np.float32(0), np.float32(1), np.float32(1e-30)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -114,10 +116,111 @@ def solve_squared_hinge(
 
 
 @numba.njit(cache=True, nogil=True)
+def solve_soft_squared_hinge(
+    rows: SparseRows,
+    chances: Float32,
+    masses: Float32,
+    cost: float,
+    live: Float32,
+    n_features: int,
+    bias: float,
+    tolerance: float,
+    max_passes: int,
+    seed: np.uint64,
+) -> Float32:
+    """Weights of up to `LANES` classifiers with the loss ``C (q max(0, 1 - s)^2 + (m - q) max(0, 1 + s)^2)``.
+
+    Parameters
+    ----------
+    chances : float32, one line per row
+        q of each lane, as made by `block_chances`.
+    masses : float32 (n,)
+        m: the chance that the row belongs to the node.
+    The others are those of `solve_squared_hinge`.
+
+    Notes
+    -----
+    The derivative of the loss has three linear pieces, which meet at the scores -1 and 1. So a row needs one dual
+    variable ``a = -loss'(s)``, of either sign, and the step that solves ``a = -loss'(s + (a - old) |x|^2)`` is found
+    piece by piece. With q of 0 or m this is the step of `solve_squared_hinge`, and so are gradient and stopping rule.
+    """
+    n = len(rows.indptr) - 1
+    duals, squares = aligned_lines(n), _squared_lengths(rows, bias)
+    weights: Float32 = aligned_lines(n_features + 1)
+    active, n_active = np.arange(n).astype(np.int32), n
+    open_lanes, limits = live.copy(), np.full(LANES, _INF)
+    tops, bottoms = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
+    zero, one, tiny, scale = splat(_ZERO), splat(_ONE), splat(_TINY), splat(np.float32(2 * cost))
+    for _ in range(max_passes):
+        seed = _shuffle(active, n_active, seed)
+        is_open, limit = load(open_lanes, 0), load(limits, 0)
+        top, bottom, n_kept = splat(-_INF), splat(_INF), 0
+        for place in range(n_active):
+            i = active[place]
+            _fetch_row(rows, active, place + 1, n_active)
+            chance, dual, square = load(chances, i), load(duals, i), splat(squares[i])
+            up = scale * chance
+            down = maximum(scale * (splat(masses[i]) - chance), zero)
+            score = _score(rows, i, bias, weights)
+            # the score at which the loss has the dual as its slope
+            middle = (up - down - dual) / (up + down)
+            high, low = zero - dual / maximum(down, tiny) - one, one - dual / maximum(up, tiny)
+            answer = where_greater(middle, one, high, where_greater(zero - one, middle, low, middle))
+            sign = where_greater(up, down, one, zero - one)
+            gradient = sign * (score - answer)
+            hard = where_greater(sign * dual, zero, gradient, minimum(gradient, zero))
+            projected = where_greater(up * down, zero, gradient, hard)
+            top, bottom = maximum(top, projected), minimum(bottom, projected)
+            start = score - dual * square
+            middle = (start + square * (up - down)) / (one + square * (up + down))
+            high = zero - down * (one + (start - square * down) / (one + square * down))
+            low = up * (one - (start + square * up) / (one + square * up))
+            between = up - down - (up + down) * middle
+            new = where_greater(middle, one, high, where_greater(zero - one, middle, low, between))
+            step = (new - dual) * is_open
+            useful = where_greater(new * new, zero, one, where_greater(gradient, limit, zero, one))
+            if any_greater(useful * is_open, zero):
+                active[place], active[n_kept] = active[n_kept], i
+                n_kept += 1
+            if any_greater(step * step, zero):
+                store(duals, i, dual + step)
+                _add_row(rows, i, bias, step, weights)
+        store(tops, 0, top)
+        store(bottoms, 0, bottom)
+        if _close_lanes(open_lanes, tops, bottoms, tolerance) > 0:
+            n_active = n_kept
+            limits[:] = np.where(tops > 0, tops, _INF)
+        elif n_active < n:
+            n_active, open_lanes[:], limits[:] = n, live, _INF
+        else:
+            break
+    return weights
+
+
+@numba.njit(cache=True, nogil=True)
+def soft_logistic_targets(chances: Float32, masses: Float32, cost: float) -> tuple[Int32, Float32, Float32]:
+    """The targets of `solve_logistic` for chances q and masses m of rows, and its first logits.
+
+    ``q log(1 + e^-s) + (m - q) log(1 + e^s)`` is a positive of weight m plus ``(m - q) s``. The linear term only
+    shifts the dual variable: it begins at ``m - q`` instead of 0.
+    """
+    n = len(masses)
+    targets, logits = aligned_lines(n), np.full(n * LANES, -_INF)
+    for i in range(n):
+        for at in range(i * LANES, (i + 1) * LANES):
+            share = chances[at] / masses[i]
+            targets[at] = (0.5 if share > 0 else -0.5) / (cost * masses[i])
+            if 0 < share < 1:
+                logits[at] = np.log((1 - share) / share)
+    return np.arange(n).astype(np.int32), targets, logits
+
+
+@numba.njit(cache=True, nogil=True)
 def solve_logistic(
     rows: SparseRows,
     target_of: Int32,
     targets: Float32,
+    logits: Float32,
     live: Float32,
     n_features: int,
     bias: float,
@@ -130,11 +233,13 @@ def solve_logistic(
     The dual variable ``a`` in (0, C) is kept as its logit ``t``, where one step solves
     ``|x|^2 (C sigmoid(t) - a) + y w . x + t = 0``. No dual is ever 0, so no row leaves; a lane stops when no
     gradient ``y w . x + t`` of a pass is larger than `tolerance`.
+
+    `logits` are the first ones, one line per row, where the weights are 0; they are overwritten. Ordinary targets begin
+    with ``a = 0``, the logit minus infinity.
     """
     n = len(rows.indptr) - 1
     weights: Float32 = aligned_lines(n_features + 1)
     squares = _squared_lengths(rows, bias)
-    logits = np.full(n * LANES, -_INF)  # a = 0: the weights are 0 as well
     order, open_lanes = np.arange(n).astype(np.int32), live.copy()
     scores, steps = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     for _ in range(max_passes):
