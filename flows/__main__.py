@@ -38,11 +38,32 @@ def main(words: list[str] | None = None) -> int:
             lock_embedded_server()
         return int(arguments.run(arguments))
     except EyrieError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_printable(str(error))}", file=sys.stderr)
+        return 2
+    except (OSError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno is None:
+            raise  # not the system's: a library's, and a bug
+        print(f"error: {_printable(_system_problem(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\ninterrupted: finished steps are kept; run the same command again to continue", file=sys.stderr)
         return 130
+
+
+def _system_problem(error: OSError | MemoryError) -> str:
+    """What the machine refused, and what can be done about it."""
+    if isinstance(error, MemoryError):
+        return f"not enough memory{f': {error}' if str(error) else ''}; use a smaller model or fewer rows at a time"
+    where = f": {error.filename}" if error.filename else ""
+    return (
+        f"{error.strerror or error}{where}. Finished steps are kept: see that the work folder {settings.home()} can be "
+        "written and has space (EYRIE_HOME names another), and run the same command again"
+    )
+
+
+def _printable(text: str) -> str:
+    """A message that every terminal can show: file names need not be text."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _quieten_libraries() -> None:

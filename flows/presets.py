@@ -7,14 +7,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
 from flows.params import AS_WRITTEN
+from flows.strict_yaml import DEEPEST, NotYaml, check_texts, read_yaml
 from xcore.components import Component
+from xcore.data.readers.cells import shown
+from xcore.data.readers.numerals import whole
 from xcore.errors import ConfigError
+from xcore.files import problem_with_file, shown_path
 
 P = TypeVar("P", bound=Component)
+
+LARGEST_PRESET = 1 << 20  # bytes; the YAML parser takes seconds for that much
 
 _PUNCTUATION = re.compile(r"""[^\w\[\]{}"'~]+""")  # such as the delimiters , | # - and a tab, which is blank to YAML
 
@@ -57,14 +62,18 @@ def _read_for(schema: type[Component], preset: Path, written_for: type[Component
 
 
 def _read(preset: Path) -> dict[str, Any]:
+    expected = "expected a YAML file such as those in deployments/presets"
+    if problem := problem_with_file(preset):
+        missing = problem == "no file at this path"
+        raise ConfigError(f"preset {'not found' if missing else f'is {problem}'}: {shown_path(preset)}; {expected}")
+    if preset.stat().st_size > LARGEST_PRESET:
+        raise ConfigError(f"preset too large: {preset} has more than {LARGEST_PRESET:,} bytes; {expected}")
     try:
-        tree = yaml.safe_load(preset.read_text(encoding="utf8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"preset not found: {preset}; expected a YAML file such as those in deployments/presets"
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        tree = read_yaml(preset.read_text(encoding="utf8"))
+    except (NotYaml, UnicodeDecodeError) as error:
         raise ConfigError(f"{preset} is not YAML: {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{preset}: {error}") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{preset} holds {type(tree).__name__}, expected a mapping of parameter names to values")
     return tree
@@ -72,14 +81,18 @@ def _read(preset: Path) -> dict[str, Any]:
 
 def _override(tree: dict[str, Any], override: str) -> None:
     path, separator, text = override.partition("=")
-    if not separator or not all(path.split(".")):
-        raise ConfigError(f"--set got {override!r}, expected path=value, such as model.kind=ova")
+    names = path.split(".")
+    if not separator or not all(names) or len(names) > DEEPEST:
+        raise ConfigError(f"--set got {shown(override)}, expected path=value, such as model.kind=ova")
     if not text:
-        raise ConfigError(f"--set {override}: no value, expected one after '='; null is none, '\"\"' an empty text")
+        raise ConfigError(
+            f"--set {_short(override)}: no value, expected one after '='; null is none, '\"\"' an empty text"
+        )
     try:
+        check_texts(override)
         set_value(tree, path, _value(text))
     except ConfigError as error:
-        raise ConfigError(f"--set {override}: {error}") from None
+        raise ConfigError(f"--set {_short(override)}: {error}") from None
 
 
 def set_value(tree: dict[str, Any], path: str, value: Any) -> None:
@@ -93,7 +106,7 @@ def set_value(tree: dict[str, Any], path: str, value: Any) -> None:
         node = node[key]
         if not isinstance(node, dict | list):
             place = ".".join(parents[: depth + 1])
-            raise ConfigError(f"{place} is {node!r}, expected a group of parameters")
+            raise ConfigError(f"{place} is {shown(node)}, expected a group of parameters")
     if isinstance(node, dict) and last == "kind" and node.get("kind") != value:
         node.clear()  # options of another kind would not fit
     node[_key(node, last)] = value
@@ -103,10 +116,11 @@ def _key(node: Any, name: str) -> str | int:
     """What `name` stands for in a group of parameters or in a list."""
     if isinstance(node, dict):
         return name
-    if not (name.isdecimal() and int(name) < len(node)):
+    number = whole(name)
+    if number is None or number >= len(node):
         items = f"items 0 to {len(node) - 1}" if node else "no items"
-        raise ConfigError(f"{name!r} is not an item of the list, which has {items}")
-    return int(name)
+        raise ConfigError(f"{shown(name)} is not an item of the list, which has {items}")
+    return number
 
 
 def _value(text: str) -> Any:
@@ -114,9 +128,14 @@ def _value(text: str) -> Any:
     if _PUNCTUATION.fullmatch(text):
         return text
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return read_yaml(text)
+    except NotYaml:
         return text
+
+
+def _short(text: str) -> str:
+    """A text in a message, on one line and readable everywhere."""
+    return ascii(text)[1:-1][:100] if not text.isprintable() or len(text) > 100 else text
 
 
 def _explain(error: ValidationError, where: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow.parquet as pq
 from pydantic import Field
@@ -17,6 +17,11 @@ from xcore.metrics import evaluate
 from xcore.metrics.family import metric_modules
 from xcore.numeric.matrices import TopK
 
+MOST_LABELS_PREDICTED = 10_000  # per row, each with its score
+
+
+Rank = Annotated[int, Field(ge=1, le=MOST_LABELS_PREDICTED)]
+
 
 class EvaluationOptions(Component):
     """How predictions are measured."""
@@ -24,7 +29,7 @@ class EvaluationOptions(Component):
     split: Split = Field(
         "test", description="Split on which predictions are measured. Its labels are never used to choose anything."
     )
-    ks: tuple[int, ...] = Field(
+    ks: tuple[Rank, ...] = Field(
         (1, 3, 5),
         min_length=1,
         title="Ranks",

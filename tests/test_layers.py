@@ -18,7 +18,7 @@ KNOWS_PREFECT = {"tasks/execution.py"}
 # Rooms of xcore from the ground up: a room may use those of lower lines, not those of its own line or above.
 ROOMS = (
     "errors",
-    "components files names saved",
+    "components files memory names saved",
     "numeric",
     "artifacts data metrics",
     "training grouping sampling simulation",

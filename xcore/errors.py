@@ -29,6 +29,10 @@ class ArtifactDamaged(ArtifactError):
     """An artifact's files do not match its manifest."""
 
 
+class NotEnoughMemory(EyrieError):
+    """Something would take more memory than there is."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where in the input something was found; line and column count from 1.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +11,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from xcore.errors import ArtifactDamaged
+
+
+def problem_with_file(path: Path) -> str | None:
+    """Why a path cannot be read as a plain file, in a few words; None if it can. A pipe is not opened: it waits."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return "no file at this path"
+    except (OSError, ValueError) as error:  # the second: characters that no path can have
+        return (getattr(error, "strerror", None) or "a path that cannot exist").lower()
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    if not stat.S_ISREG(mode):
+        return "a pipe or a device"
+    return None if os.access(path, os.R_OK) else "a file that may not be read"
+
+
+def shown_path(path: Path) -> str:
+    """A path as a message can show it: some file names are not text."""
+    return str(path).encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 @contextmanager

@@ -8,11 +8,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field, ValidationError
 
 from flows.catalogue import FLOWS, FlowEntry
 from flows.presets import params_as_written, preset_as_written
+from flows.strict_yaml import read_yaml
 from xcore.components import Component
 from xcore.errors import ConfigError
 
@@ -89,12 +89,12 @@ def read_server() -> Mapping[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        tree: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf8"))
+        tree: dict[str, Any] = read_yaml(path.read_text(encoding="utf8"))
     except FileNotFoundError:
         raise ConfigError(
             f"{path} was not found in {Path.cwd()}: run this in the folder that holds it. "
             "It declares deployments; docs/operations.md shows how to write one"
         ) from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from None
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
     return tree

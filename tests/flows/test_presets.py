@@ -152,3 +152,50 @@ def test_the_run_table_shows_what_is_used_and_what_is_unusual() -> None:
 def test_no_flow_takes_a_name_that_leaves_the_work_folder(flow: str) -> None:
     with pytest.raises(ConfigError, match=r"name: .*'\.\./\.\./x' cannot be a name \('/' is not allowed\)"):
         load_params(FLOWS[flow].params, None, ["name=../../x"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: a\nname: b\n", "line 2: the key 'name' stands twice"),
+        ("name: a\nbird: {kind: owl, wings: 1, wings: 2}\n", "'wings' stands twice"),
+        (f"name: a\nseed: {'9' * 5000}\n", "cannot be read"),
+        ("name: a\nseed: 2001-99-99\n", "cannot be read"),
+        ('name: "\\ud800"\n', "half of a character"),
+        ('name: "a\\0b"\n', "NUL"),
+        ("name: " + "[" * 2000, "values inside values without end"),
+        ("name: &a [*a]\n", "values inside values without end"),
+        (
+            "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 40)),
+            "anchors",
+        ),
+    ],
+)
+def test_a_preset_that_loses_or_multiplies_values_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_params(Nest, preset(tmp_path, text))
+
+
+def test_a_folder_or_a_huge_file_in_place_of_a_preset_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="preset is a folder"):
+        load_params(Nest, tmp_path)
+    with pytest.raises(ConfigError, match="preset too large"):
+        load_params(Nest, preset(tmp_path, "# " + "x" * (1 << 20)))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "eggs.٠=1", f"eggs.{'9' * 5000}=1", "bird.kind=[1]", "bird.kind={a: 1}", f"name={'9' * 5000}",
+        "a" + ".a" * 9000 + "=1", "eggs=[[1]]", "\ud800=1", "bird=[1]", "bird.kind.x=1", "eggs.0.x=1", "name=\ud800",
+        "seed=!!python/object:os.system x", "bird.wings=.nan", "eggs=&a [*a]", "evaluation.ks=[0]",
+    ],
+)  # fmt: skip
+def test_a_wrong_override_is_one_message(tmp_path: Path, override: str) -> None:
+    with pytest.raises(ConfigError):
+        load_params(Nest, preset(tmp_path, "name: a\neggs: [1]\n"), [override])
+
+
+def test_ranks_below_one_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"evaluation\.ks\.0"):
+        load_params(FLOWS["pipeline"].params, ROOT / "deployments/presets/demo.yaml", ["evaluation.ks=[0]"])

@@ -16,6 +16,7 @@ from xcore.artifacts.manifest import ArtifactRef, FileRecord
 from xcore.artifacts.schemas import schema_of
 from xcore.components import Component, Report, components_in
 from xcore.errors import ArtifactMissing, ConfigError
+from xcore.files import problem_with_file, shown_path
 
 if TYPE_CHECKING:
     from xcore.artifacts.store import Artifact
@@ -101,11 +102,13 @@ class Recipe:
 
     @cached_property
     def source_records(self) -> dict[str, FileRecord]:
-        missing = [str(path) for path in self.sources if not path.is_file()]
-        if missing:
+        problems = [(path, problem) for path in self.sources if (problem := problem_with_file(path))]
+        if problems:
+            path, problem = problems[0]
+            what = "input file not found" if problem == "no file at this path" else f"input file is {problem}"
             raise ConfigError(
-                f"input file not found: {missing[0]}"
-                + (f" (and {len(missing) - 1} more)" if len(missing) > 1 else "")
+                f"{what}: {shown_path(path)}"
+                + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
                 + f"; expected a readable file, relative paths count from {Path.cwd()}"
             )
         return {str(path): FileRecord(sha256=file_sha256(path), n_bytes=path.stat().st_size) for path in self.sources}

@@ -27,9 +27,11 @@ from xcore.data.staging import Checks, StagedSplit, stage_split
 from xcore.data.train_groups import TrainGroups
 from xcore.data.writing import RowWriter, write_table
 from xcore.errors import ConfigError, InputError, Place
+from xcore.memory import need_memory
 from xcore.numeric.matrices import Int64, list_parts
 
 BLOCK_BYTES = 16 << 20
+BYTES_PER_LABEL = 100  # counts by split, and the label table
 DROPPED = -1
 
 
@@ -90,6 +92,11 @@ class _Ingestion:
         staging.mkdir()
         self.shape = self.source.reader.shape([part for parts in self.parts.values() for part in parts])
         self._check_label_features()
+        need_memory(
+            BYTES_PER_LABEL * (self.shape.n_labels or 0),
+            f"a table of {self.shape.n_labels or 0:,} labels, as the files say",
+            "Check the number of labels in the header.",
+        )
         self.staged = {split: self._stage(split, staging) for split in SPLITS if self.parts[split]}
         same = self._resolve_duplicates()
         if self.groups is not None:

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xcore.data.side_tables import id_cell, list_cell, table_rows
+from xcore.data.readers.numerals import whole
+from xcore.data.side_tables import id_cell, list_cell, name_cell, table_rows
 from xcore.data.source import LabelFile
 from xcore.errors import InputError, Place
 from xcore.numeric.matrices import Int32, Int64
@@ -37,9 +38,8 @@ def read_label_table(file: LabelFile) -> LabelTable:
             place = Place(str(file.path), line, field=file.id)
             raise InputError(place, "repeated label", repr(key), f"each id once; it is also on line {lines[key]}")
         lines[key] = line
-        name = cells.get(file.name)
         table.ids.append(key)
-        table.names.append(key if name is None else str(name))
+        table.names.append(name_cell(file.path, line, file.name, cells.get(file.name)) or key)
         table.parents.append(list_cell(file.path, line, file.parents, cells.get(file.parents), file.delimiter))
     return table
 
@@ -73,7 +73,8 @@ class LabelIndex:
         if self.is_open or self.table is not None:
             return self.encode(pa.array(names, pa.string()))
         limit = 2**31 if n_labels is None else n_labels
-        return np.array([int(name) if name.isdecimal() and int(name) < limit else UNKNOWN for name in names], np.int32)
+        numbers = map(whole, names)
+        return np.array([UNKNOWN if n is None or n >= limit else n for n in numbers], np.int32)
 
     def _number(self, key: str) -> int:
         if self.table is not None:
@@ -94,17 +95,23 @@ class LabelIndex:
         final[np.array(train + rest, np.int64)] = np.arange(len(train) + len(rest))
         return final
 
+    def _own_ids(self, final: Int32, n_labels: int) -> list[str]:
+        ids = [str(number) for number in range(n_labels)]
+        for provisional, key in enumerate(self._numbers):
+            if final[provisional] != UNKNOWN:
+                ids[final[provisional]] = key
+        return ids
+
     def final_table(self, final: Int32, n_labels: int, train_count: Int64) -> pa.Table:
         """The label table of the dataset."""
+        ids: Any
+        names: Any
+        parents: Any
         if self.table is not None:
             ids, names, parents = self.table.ids, self.table.names, self.table.parents
         else:
-            ids = [str(number) for number in range(n_labels)]
-            if self.is_open:
-                for provisional, key in enumerate(self._numbers):
-                    if final[provisional] != UNKNOWN:
-                        ids[final[provisional]] = key
-            names, parents = ids, [[] for _ in ids]
+            ids = self._own_ids(final, n_labels) if self.is_open else pa.array(np.arange(n_labels)).cast(pa.string())
+            names, parents = ids, pa.ListArray.from_arrays(np.zeros(n_labels + 1, np.int32), pa.array([], pa.string()))
         columns: dict[str, Any] = {
             "id": pa.array(ids, pa.string()),
             "name": pa.array(names, pa.string()),

@@ -24,7 +24,7 @@ def table_rows(path: Path, needed: list[str], wanted: list[str]) -> Iterator[tup
     elif suffix in (".jsonl", ".ndjson"):
         rows = json_lines(path, BLOCK_BYTES)
     elif suffix in (".csv", ".tsv"):
-        rows = csv_records(path, "\t" if suffix == ".tsv" else ",", needed, BLOCK_BYTES)
+        rows = csv_records(path, "\t" if suffix == ".tsv" else ",", needed, [*needed, *wanted], BLOCK_BYTES)
     else:
         raise InputError(Place(str(path)), "unknown kind of table", repr(path.name), ".parquet, .jsonl, .csv or .tsv")
     for line, cells in rows:
@@ -53,6 +53,13 @@ def id_cell(path: Path, line: int, name: str, cell: Any) -> str:
         return id_of(cell)
     except BadCell as error:
         raise InputError(Place(str(path), line, field=name), error.problem, error.found, error.expected) from None
+
+
+def name_cell(path: Path, line: int, name: str, cell: Any) -> str | None:
+    """A name, or None where there is none: a text or a number, or an error that names the place."""
+    if cell is None or isinstance(cell, float):
+        return None if cell is None else str(cell)
+    return None if cell == "" else id_cell(path, line, name, cell)
 
 
 def list_cell(path: Path, line: int, name: str, cell: Any, delimiter: str | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from xcore.data.readers.numerals import decimal
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,29 @@ class BadCell(Exception):
     fix: str = ""
 
 
+_BLANKS = re.compile("[ \t\r\n]+")
+LARGEST_ID = 2**64
 NEEDS_DELIMITER = "Set the reader's label_delimiter to the characters between two labels."
 
 
 def shown(cell: Any) -> str:
     """A cell in a message: short, and with its type visible."""
-    text = repr(cell)
+    try:
+        text = repr(cell)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = "a number of thousands of digits"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def checked_text(text: str) -> str:
+    """A text without NUL, which ends a text in many programs, and without halves of characters."""
+    if "\0" in text:
+        raise BadCell("NUL character", shown(text), "a text without NUL", "The file may be damaged or binary.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadCell("lone surrogate", ascii(error.object[error.start]), "whole Unicode characters") from None
+    return text
 
 
 def text_of(cell: Any) -> str:
@@ -36,14 +55,16 @@ def text_of(cell: Any) -> str:
         return ""
     if not isinstance(cell, str):
         raise BadCell("wrong type", shown(cell), "a text")
-    return cell
+    return checked_text(cell)
 
 
 def id_of(cell: Any) -> str:
     """An id cell: a text that is not empty, or a whole number."""
     if isinstance(cell, bool) or not isinstance(cell, str | int) or cell == "":
         raise BadCell("missing or wrong id", shown(cell), "a text that is not empty, or a whole number")
-    return str(cell)
+    if isinstance(cell, int) and abs(cell) > LARGEST_ID:
+        raise BadCell("missing or wrong id", shown(cell), "a whole number of 64 bits; longer ids are texts")
+    return checked_text(str(cell))
 
 
 def group_of(cell: Any) -> str | None:
@@ -56,30 +77,37 @@ def labels_of(cell: Any, delimiter: str | None) -> list[str]:
     if isinstance(cell, str):
         if delimiter is None:
             raise BadCell("labels are one text", shown(cell), "a list of labels", NEEDS_DELIMITER)
-        return [piece.strip() for piece in cell.split(delimiter) if piece.strip()]
+        return [piece.strip() for piece in checked_text(cell).split(delimiter) if piece.strip()]
     if not isinstance(cell, list):
         raise BadCell("wrong type", shown(cell), "a list of labels")
     try:
         return [id_of(label) for label in cell]
     except BadCell as error:
-        raise BadCell("missing or wrong label", error.found, error.expected) from None
+        problem = "missing or wrong label" if error.problem == "missing or wrong id" else error.problem
+        raise BadCell(problem, error.found, error.expected, error.fix) from None
 
 
 def vector_of(cell: Any, delimiter: str | None) -> list[float]:
     """A vector cell: a list of numbers, or one string of numbers separated by `delimiter` or white space."""
-    pieces = cell.split(delimiter) if isinstance(cell, str) else cell
+    pieces = _pieces(cell, delimiter) if isinstance(cell, str) else cell
     if not isinstance(pieces, list):
         raise BadCell("wrong type", shown(cell), "a list of numbers")
     try:
         return [_number(piece) for piece in pieces]
-    except (ValueError, OverflowError):
-        raise BadCell("not a vector", shown(cell), "a list of numbers") from None
+    except OverflowError:
+        raise BadCell("not a vector", shown(cell), "numbers that fit a float32") from None
+
+
+def _pieces(text: str, delimiter: str | None) -> list[str]:
+    """The parts of a text. Python's own split takes more for white space than files mean by it."""
+    return text.split(delimiter) if delimiter is not None else [part for part in _BLANKS.split(text) if part]
 
 
 def _number(piece: Any) -> float:
-    if isinstance(piece, bool) or not isinstance(piece, str | int | float):
-        raise ValueError
-    return float(piece)
+    number = decimal(piece.strip(" \t\r\n")) if isinstance(piece, str) else piece
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise BadCell("not a vector", shown(piece), "a list of decimal numbers")
+    return float(number)
 
 
 def as_strings(column: pa.Array) -> pa.StringArray:
@@ -89,6 +117,11 @@ def as_strings(column: pa.Array) -> pa.StringArray:
     if not (readable or pa.types.is_null(kind) or pa.types.is_string_view(kind)):
         raise BadCell("wrong type", str(column.type), "texts or whole numbers")
     return column.cast(kind).cast(pa.string()) if kind != column.type else column.cast(pa.string())
+
+
+def with_nul(strings: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where a text has a NUL character, see `checked_text`."""
+    return np.asarray(pc.fill_null(pc.match_substring(strings, "\0"), False).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def as_label_lists(column: pa.Array, delimiter: str | None) -> pa.ListArray:

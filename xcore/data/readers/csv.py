@@ -9,11 +9,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from xcore.data.readers.streams import line_blocks
+from xcore.data.readers.streams import LONGEST_LINE, MOST_LINES, line_blocks
 from xcore.data.readers.tables import CellColumns, RawRows, TableReader
 from xcore.errors import InputError, Place
-
-LONGEST_CELL = 2**31 - 1
 
 
 class CsvReader(TableReader):
@@ -33,17 +31,20 @@ class CsvReader(TableReader):
     ) -> Iterator[RawRows]:
         rows = CellColumns(str(path), columns, self.label_delimiter, self.vector_delimiter, optional)
         needed = [name for role, name in columns.items() if role not in optional]
-        yield from rows.blocks(csv_records(path, self.delimiter, needed, block_bytes))
+        yield from rows.blocks(csv_records(path, self.delimiter, needed, columns.values(), block_bytes))
 
 
 def csv_records(
-    path: Path, delimiter: str, needed: list[str], block_bytes: int
+    path: Path, delimiter: str, needed: Collection[str], read: Collection[str], block_bytes: int
 ) -> Iterator[tuple[int, dict[str, str] | InputError | None]]:
-    """Each record's first line, and its cells by column or what is wrong with it; None after each block of records."""
-    csv.field_size_limit(LONGEST_CELL)  # one for the whole process; 131,072 characters are less than real texts have
+    """Each record's first line, and its cells by column or what is wrong with it; None after each block of records.
+
+    The columns that are `needed` must be there. Those that are `read` must not be there twice.
+    """
+    csv.field_size_limit(LONGEST_LINE)  # one for the whole process; 131,072 characters are less than real texts have
     lines = _Lines(path, block_bytes)
     records = csv.reader(lines, delimiter=delimiter, strict=True)
-    names = _header(path, next(records), lines.undecodable(), needed)
+    names: list[str] | None = None
     while True:
         line = records.line_num + 1
         try:
@@ -51,22 +52,34 @@ def csv_records(
         except StopIteration:
             break
         except csv.Error as error:
-            yield line, InputError(Place(str(path), line), "not a CSV record", str(error), "cells, quoted if need be")
-            continue
-        if cells:
-            yield line, lines.undecodable() or _record(path, line, names, cells)
+            lines.undecodable()
+            wrong = InputError(Place(str(path), line), "not a CSV record", str(error), "cells, quoted if need be")
+            if names is None:
+                raise wrong from None
+            yield line, wrong
+        else:
+            if names is None:
+                names = _header(path, cells, lines.undecodable(), needed, read)
+            elif cells:
+                yield line, lines.undecodable() or _record(path, line, names, cells)
         if lines.block_is_full():
             yield line, None
     yield records.line_num, None
 
 
-def _header(path: Path, cells: list[str], undecodable: InputError | None, needed: list[str]) -> list[str]:
+def _header(
+    path: Path, cells: list[str], undecodable: InputError | None, needed: Collection[str], read: Collection[str]
+) -> list[str]:
     if undecodable:
         raise undecodable
-    for name in needed:
-        if name not in cells:
-            place = Place(str(path), 1, field=name)
+    for name in (*needed, *read):
+        place = Place(str(path), 1, field=name)
+        if name in needed and name not in cells:
             raise InputError(place, "missing column", ", ".join(cells)[:200], f"a column '{name}'", "Name the column.")
+        if cells.count(name) > 1:
+            raise InputError(
+                place, "repeated column", f"{cells.count(name)} columns of this name", "one", "Rename one."
+            )
     return cells
 
 
@@ -84,6 +97,7 @@ class _Lines:
 
     def __init__(self, path: Path, block_bytes: int) -> None:
         self._file, self._number, self._bytes, self._block_bytes = str(path), 0, 0, block_bytes
+        self._lines_in_block = 0
         self._undecodable: InputError | None = None
         self._lines = (
             line for block in line_blocks(path, block_bytes) for line in block.text.splitlines(keepends=True)
@@ -96,6 +110,7 @@ class _Lines:
         line = next(self._lines)
         self._number += 1
         self._bytes += len(line)
+        self._lines_in_block += 1
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -109,7 +124,8 @@ class _Lines:
         return error
 
     def block_is_full(self) -> bool:
-        """Whether a block of bytes has passed since this was last so."""
-        full = self._bytes >= self._block_bytes
-        self._bytes = 0 if full else self._bytes
+        """Whether a block of bytes or lines has passed since this was last so."""
+        full = self._bytes >= self._block_bytes or self._lines_in_block >= MOST_LINES
+        if full:
+            self._bytes, self._lines_in_block = 0, 0
         return full

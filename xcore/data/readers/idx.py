@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +17,14 @@ from pydantic import Field, model_validator
 from xcore.data.readers.base import INT32_MAX, MOST_LABELS, Block, FilePair, Form, Part, Shape, agreed
 from xcore.data.readers.pairs import PairReader, merged, pair_of
 from xcore.data.readers.sparse_rows import list_array
-from xcore.data.readers.streams import COMPRESSION, damaged_file, missing_file
+from xcore.data.readers.streams import opened_stream, stream_bytes
 from xcore.errors import ConfigError, InputError, Place
+from xcore.memory import need_memory
 from xcore.numeric.matrices import Int64, row_blocks
 
 BYTE = 0x08
 TYPES = {BYTE: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+MOST_SIZES_SHOWN = 5
 CLASS_TYPES = (BYTE, 0x0B, 0x0C)
 SWAPPED = "Check that features names the images and labels the classes."
 
@@ -99,7 +102,7 @@ class IdxReader(PairReader):
             yield from self._composed_blocks(pair, block_bytes)
             return
         with opened(pair.features) as images, opened(pair.labels) as classes:
-            size = int(np.prod(images.image_shape(), dtype=np.int64))
+            size = math.prod(images.image_shape())
             n_rows, at_once = classes.rows_of_classes(), max(1, block_bytes // size)
             for start in range(0, n_rows, at_once):
                 lines = np.arange(start, min(start + at_once, n_rows), dtype=np.int64) + 1
@@ -115,7 +118,9 @@ class IdxReader(PairReader):
         with opened(pair.features) as images, opened(pair.labels) as classes:
             shape = images.image_shape()
             n_images = classes.rows_of_classes()
-            pixels = np.frombuffer(images.read(n_images * int(np.prod(shape))), np.uint8).reshape(n_images, *shape)
+            n_bytes = n_images * math.prod(shape)
+            need_memory(n_bytes, f"the images of {images.file}", "Compose rows of fewer images, or of smaller ones.")
+            pixels = np.frombuffer(images.read(n_bytes), np.uint8).reshape(n_images, *shape)
             numbers = classes.numbers(n_images)
             images.finish()
             classes.finish()
@@ -195,6 +200,8 @@ class IdxStream:
             )
         if 0 in self.sizes:
             raise InputError(Place(self.file), "empty file", self.says(), "at least one image of at least one pixel")
+        if math.prod(self.sizes[1:]) > INT32_MAX:
+            raise InputError(Place(self.file), "images too large", self.says(), f"at most {INT32_MAX:,} bytes each")
         height, width, *channels = self.sizes[1:]
         return height, width, channels[0] if channels else 1
 
@@ -207,11 +214,12 @@ class IdxStream:
 
     def says(self) -> str:
         """What the header says, for messages."""
-        return f"{np.dtype(TYPES[self.kind]).name} in {len(self.sizes)} dimensions {self.sizes}"
+        sizes = self.sizes if len(self.sizes) <= MOST_SIZES_SHOWN else f"{self.sizes[:MOST_SIZES_SHOWN]} and so on"
+        return f"{np.dtype(TYPES[self.kind]).name} in {len(self.sizes)} dimensions {sizes}"
 
     def read(self, size: int) -> bytes:
         """The next bytes, all of them."""
-        content = _bytes(self.file, self.stream, size)
+        content = stream_bytes(Path(self.file), self.stream, size)
         if len(content) < size:
             found = f"the end of the file {size - len(content)} bytes too early"
             raise InputError(
@@ -226,7 +234,7 @@ class IdxStream:
 
     def finish(self) -> None:
         """Read to the end, where a compressed file checks its sum."""
-        if _bytes(self.file, self.stream, 1):
+        if stream_bytes(Path(self.file), self.stream, 1):
             expected = f"no more than {self.says()}, as its header says"
             raise InputError(Place(self.file), "wrong sizes in the header", "bytes after the last row", expected)
 
@@ -234,26 +242,13 @@ class IdxStream:
 @contextmanager
 def opened(path: Path) -> Iterator[IdxStream]:
     """Open an idx file, plain or compressed, and read its header."""
-    try:
-        opening = pa.input_stream(str(path), compression=COMPRESSION.get(path.suffix))
-    except FileNotFoundError:
-        raise missing_file(path) from None
-    with opening as stream:
+    with opened_stream(path) as stream:
         yield IdxStream(str(path), stream, *_header(path, stream))
-
-
-def _bytes(file: str, stream: Any, size: int) -> bytes:
-    """Read at most this many bytes. Two files are open at a time: only here is it known which of them is damaged."""
-    try:
-        content: bytes = stream.read(size)
-    except OSError as error:
-        raise damaged_file(Path(file), error) from None
-    return content
 
 
 def _header(path: Path, stream: Any) -> tuple[int, tuple[int, ...]]:
     """The type of the numbers, and the sizes."""
-    magic = _bytes(str(path), stream, 4)
+    magic = stream_bytes(path, stream, 4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES or magic[3] == 0:
         raise InputError(
             Place(str(path)),
@@ -262,7 +257,7 @@ def _header(path: Path, stream: Any) -> tuple[int, tuple[int, ...]]:
             "two zero bytes, a type (08 for bytes) and the number of dimensions",
             "A compressed file needs .gz or .zst in its name." if magic[:2] == b"\x1f\x8b" else "",
         )
-    sizes = _bytes(str(path), stream, 4 * magic[3])
+    sizes = stream_bytes(path, stream, 4 * magic[3])
     if len(sizes) < 4 * magic[3]:
         raise InputError(Place(str(path)), "truncated file", f"{4 + len(sizes)} bytes", "a header with all sizes")
     return magic[2], tuple(np.frombuffer(sizes, ">u4").tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -34,9 +35,21 @@ def json_lines(path: Path, block_bytes: int) -> Iterator[tuple[int, dict[str, An
         yield block.first_line, None
 
 
+class _RepeatedKey(Exception):
+    """A key that an object has twice: the parser would keep the last value and drop the others."""
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        raise _RepeatedKey(shown(next(name for name, count in counts.items() if count > 1)))
+    return found
+
+
 def _object(content: bytes, file: str, line: int) -> dict[str, Any] | InputError:
     try:
-        item = json.loads(content.decode("utf-8"))
+        item = json.loads(content.decode("utf-8"), object_pairs_hook=_without_repeats)
     except UnicodeDecodeError as error:
         place = Place(file, line, error.start + 1)
         return InputError(
@@ -45,6 +58,10 @@ def _object(content: bytes, file: str, line: int) -> dict[str, Any] | InputError
     except json.JSONDecodeError as error:
         place = Place(file, line, error.colno)
         return InputError(place, "not JSON", error.msg, "one JSON object a line", "The line may be cut off.")
+    except _RepeatedKey as error:
+        return InputError(Place(file, line, field=str(error)), "repeated key", "the key twice", "each key once")
+    except ValueError:
+        return InputError(Place(file, line), "not a row", "a number of thousands of digits", "one JSON object a line")
     except RecursionError:
         return InputError(Place(file, line, 1), "not a row", "lists in lists without end", "one JSON object a line")
     return item if isinstance(item, dict) else InputError(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,13 +15,16 @@ import numpy.typing as npt
 from xcore.data.readers.base import INT32_MAX, Block, FilePair, Shape, agreed
 from xcore.data.readers.pairs import PairReader, merged
 from xcore.data.readers.sparse_rows import features_block, list_array, sort_lists, without_zeros
-from xcore.data.readers.streams import missing_file
-from xcore.errors import InputError, Place
+from xcore.data.readers.streams import need_file
+from xcore.errors import EyrieError, InputError, Place
+from xcore.memory import need_memory
 from xcore.numeric.matrices import Float32, Int32, Int64
 
 Member: TypeAlias = tuple[IO[bytes], np.dtype[Any], int]  # of a .npy: stream at the first entry, dtype, entries
 
 BYTES_AN_ENTRY = 8
+VECTORS = {"indptr": "iu", "indices": "iu", "data": "biuf"}
+WORDS = {"SU": "text", "iu": "whole numbers", "biuf": "numbers"}
 
 
 class NpzReader(PairReader):
@@ -76,6 +79,7 @@ class MatrixStream:
         self.file, self.field, self.at = file, field, 0
         self.n_rows, self.n_columns = shape
         self._members = members
+        need_memory(32 * members["indptr"][2], f"the row offsets of {file}", "Write the matrix as several files.")
         self._indptr: Int64 = self._read("indptr", members["indptr"][2]).astype(np.int64)
         entries = members["indices"][2]
         ordered = len(self._indptr) == self.n_rows + 1 and not (np.diff(self._indptr) < 0).any()
@@ -94,6 +98,7 @@ class MatrixStream:
     def rows(self, stop: int) -> tuple[Int64, Int32, Float32, dict[int, InputError]]:
         """The next rows: offsets, sorted column ids, values, and what is wrong with which row."""
         offsets = self._indptr[self.at : stop + 1] - self._indptr[self.at]
+        need_memory(32 * int(offsets[-1]), f"rows {self.at + 1} to {stop} of {self.file}", "Check the file.")
         indices, values = self._read("indices", int(offsets[-1])), self._read("data", int(offsets[-1]))
         first, self.at = self.at, stop
         bad: dict[int, InputError] = {}
@@ -157,28 +162,38 @@ def opened(path: Path, field: str) -> Iterator[MatrixStream]:
     with ExitStack() as stack:
         with blamed(str(path)):
             archive = stack.enter_context(zipfile.ZipFile(path))
-            form, shape = _whole(archive, path, "format"), _whole(archive, path, "shape")
-            if form.item() not in (b"csr", "csr"):
-                raise InputError(Place(str(path)), "not a CSR matrix", repr(form.item()), "'csr'", "Save x.tocsr().")
-            members = {name: _member(stack, archive, path, name) for name in ("indptr", "indices", "data")}
-            matrix = MatrixStream(str(path), field, members, (int(shape[0]), int(shape[1])))
+            names = archive.namelist()
+            if len(set(names)) < len(names):
+                raise InputError(Place(str(path)), "repeated array", ", ".join(sorted(names)[:9]), "each array once")
+            form = _few(archive, path, "format", "SU")
+            if form not in (["csr"], [b"csr"]):
+                found = ", ".join(map(repr, form))[:60]
+                raise InputError(Place(str(path)), "not a CSR matrix", found, "'csr'", "Save x.tocsr().")
+            shape = _few(archive, path, "shape", "iu")
+            if len(shape) != 2 or not all(0 <= size <= INT32_MAX for size in shape):
+                expected = f"rows and columns, at most {INT32_MAX:,} of each"
+                raise InputError(Place(str(path), field="shape"), "wrong shape", repr(shape)[:60], expected)
+            members = {name: _member(stack, archive, path, name, kinds) for name, kinds in VECTORS.items()}
+            matrix = MatrixStream(str(path), field, members, (shape[0], shape[1]))
         yield matrix
 
 
 @contextmanager
 def blamed(file: str) -> Iterator[None]:
     """Turn what goes wrong inside into an error about `file`; of two open files, only the one that is being read."""
+    need_file(Path(file))
     try:
         yield
-    except FileNotFoundError:
-        raise missing_file(Path(file)) from None
-    except (zipfile.BadZipFile, EOFError, ValueError, zlib.error) as error:
+    except EyrieError:
+        raise
+    except Exception as error:  # zipfile and numpy raise almost anything when a file is damaged
+        found = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         expected = "a file that scipy.sparse.save_npz wrote"
-        raise InputError(Place(file), "truncated or damaged file", str(error), expected) from None
+        raise InputError(Place(file), "truncated or damaged file", found, expected) from None
 
 
-def _member(stack: ExitStack, archive: zipfile.ZipFile, path: Path, name: str) -> Member:
-    """A ``.npy`` member of the archive, read up to its first entry."""
+def _member(stack: ExitStack, archive: zipfile.ZipFile, path: Path, name: str, kinds: str) -> Member:
+    """A ``.npy`` member of the archive with a dtype of these kinds, read up to its first entry."""
     try:
         stream = stack.enter_context(archive.open(f"{name}.npy"))
     except KeyError:
@@ -187,12 +202,19 @@ def _member(stack: ExitStack, archive: zipfile.ZipFile, path: Path, name: str) -
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(stream)
-    if len(shape) > 1 or dtype.kind not in "biufSU":
-        raise InputError(Place(str(path), field=name), "wrong array", f"{dtype} {shape}", "a vector of numbers")
-    return stream, dtype, int(np.prod(shape, dtype=np.int64))
+    if len(shape) > 1 or min(shape, default=0) < 0 or dtype.kind not in kinds:
+        expected = f"a vector of {WORDS[kinds]}"
+        raise InputError(Place(str(path), field=name), "wrong array", f"{dtype} {shape}"[:100], expected)
+    count, n_bytes = math.prod(shape), archive.getinfo(f"{name}.npy").file_size
+    if count * dtype.itemsize > n_bytes:
+        raise InputError(Place(str(path), field=name), "truncated or damaged file",
+                         f"{n_bytes:,} bytes", f"{count:,} entries of {dtype}, as its header says")  # fmt: skip
+    return stream, dtype, count
 
 
-def _whole(archive: zipfile.ZipFile, path: Path, name: str) -> npt.NDArray[Any]:
+def _few(archive: zipfile.ZipFile, path: Path, name: str, kinds: str) -> list[Any]:
+    """The entries of a short member."""
     with ExitStack() as stack:
-        stream, dtype, count = _member(stack, archive, path, name)
-        return np.frombuffer(stream.read(count * dtype.itemsize), dtype)
+        stream, dtype, count = _member(stack, archive, path, name, kinds)
+        entries: list[Any] = np.frombuffer(stream.read(min(count, 9) * dtype.itemsize), dtype).tolist()
+        return entries

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from xcore.data.readers.cells import BadCell, as_label_lists, as_strings, as_vectors
-from xcore.data.readers.streams import missing_file
+from xcore.data.readers.cells import BadCell, as_label_lists, as_strings, as_vectors, with_nul
+from xcore.data.readers.streams import need_file
 from xcore.data.readers.tables import RawRows, TableReader
 from xcore.errors import InputError, Place
 
@@ -49,33 +51,53 @@ class ParquetReader(TableReader):
                 place = Place(file, field=name)
                 raise InputError(place, error.problem, error.found, error.expected, error.fix) from None
             found[role] = _decodable(found[role], file, name, lines, bad)
+            if role != "vector":
+                _find_nul(found[role], file, name, lines, bad)
         return RawRows(lines, found, bad)
 
 
 def column_names(path: Path) -> list[str]:
-    """The columns of a Parquet file; none where it cannot be opened, for reading it will say what is wrong."""
+    """The columns of a Parquet file."""
+    with _opened(path) as file:
+        return list(file.schema_arrow.names)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    """An open file; what goes wrong with it now or later is an `InputError`."""
+    need_file(path)
     try:
-        return list(pq.read_schema(path).names)
-    except (OSError, pa.ArrowInvalid):
-        return []
+        with pq.ParquetFile(path) as file:
+            yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        message = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(Place(str(path)), "truncated or damaged file", message, "a whole Parquet file") from None
 
 
 def table_batches(path: Path, names: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """The named columns of a Parquet file, at most `rows` at a time."""
-    try:
-        with pq.ParquetFile(path) as file:
-            for name in names:
-                if name not in file.schema_arrow.names:
-                    there = ", ".join(file.schema_arrow.names)
-                    raise InputError(Place(str(path), field=name), "missing column", there, f"a column '{name}'")
-            if file.metadata.num_rows == 0:
-                raise InputError(Place(str(path)), "empty file", "0 rows", "at least one row", "Leave the file out.")
-            yield from file.iter_batches(batch_size=rows, columns=names)
-    except FileNotFoundError:
-        raise missing_file(path) from None
-    except (pa.ArrowInvalid, OSError) as error:
-        message = str(error).splitlines()[0]
-        raise InputError(Place(str(path)), "truncated or damaged file", message, "a whole Parquet file") from None
+    with _opened(path) as file:
+        there = list(file.schema_arrow.names)
+        for name in names:
+            place = Place(str(path), field=name)
+            if name not in there:
+                raise InputError(place, "missing column", ", ".join(there)[:200], f"a column '{name}'")
+            if there.count(name) > 1:
+                raise InputError(place, "repeated column", f"{there.count(name)} columns of this name", "one")
+        if file.metadata.num_rows == 0:
+            raise InputError(Place(str(path)), "empty file", "0 rows", "at least one row", "Leave the file out.")
+        yield from file.iter_batches(batch_size=rows, columns=names)
+
+
+def _find_nul(column: pa.Array, file: str, name: str, lines: np.ndarray, bad: dict[int, InputError]) -> None:
+    """Mark rows with a NUL in a text, or in one of their labels."""
+    is_list = pa.types.is_list(column.type)
+    marked = np.flatnonzero(with_nul(column.flatten() if is_list else column))
+    if is_list and len(marked):
+        marked = pc.list_parent_indices(column).to_numpy()[marked]
+    for row in np.unique(marked).tolist():
+        place = Place(file, int(lines[row]), field=name)
+        bad.setdefault(row, InputError(place, "NUL character", "a text with NUL", "a text without NUL"))
 
 
 def _decodable(column: pa.Array, file: str, name: str, lines: np.ndarray, bad: dict[int, InputError]) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -25,6 +26,8 @@ class Fault(IntEnum):
     INFINITE = 9
 
 
+TOKEN = re.compile(rb"[^ \t\r\n]*")
+SHOWN = 60  # bytes of a token in a message
 LABEL_FAULTS = (Fault.LABEL, Fault.LABEL_RANGE)
 
 
@@ -56,9 +59,9 @@ class Grammar:
 
 
 def token_at(text: bytes, start: int) -> bytes:
-    """The bytes from `start` to the next blank, shortened to what a message can hold."""
-    piece = text[start : start + 1000]
-    return b"" if not piece or piece[:1].isspace() else piece.split(None, 1)[0]
+    """The bytes from `start` to the next blank. A form feed is no blank here, as it is none to the compiled parser."""
+    match = TOKEN.match(text, start)
+    return match[0] if match else b""
 
 
 def explain(block: LineBlock, file: str, grammar: Grammar, line: int, fault: Fault, spot: int) -> InputError:
@@ -69,36 +72,29 @@ def explain(block: LineBlock, file: str, grammar: Grammar, line: int, fault: Fau
     line : int
         Number of the line in the block, from 0.
     spot : int
-        Offset of the offending token in the block; not used for repeated ids, which are found here.
+        Offset of the offending token in the block, or of the line where an id is repeated: that one is found here.
     """
+    start = block.text.rfind(b"\n", 0, spot) + 1
     if fault == Fault.FEATURE_REPEATED:
-        start = _line_start(block.text, line)
-        spot = start + _second_occurrence(block.text[start:].split(b"\n", 1)[0])
-    else:
-        start = block.text.rfind(b"\n", 0, spot) + 1
+        end = block.text.find(b"\n", start)
+        spot = start + _second_occurrence(block.text[start : end if end >= 0 else None])
     token = token_at(block.text, spot)
     if fault in LABEL_FAULTS:
         token = token.split(b",", 1)[0]
     problem, expected, fix = _message(grammar, fault, token)
-    found = repr(token.decode("utf-8", "backslashreplace"))[:80] if token else "nothing"
+    shown = token[:SHOWN].decode("utf-8", "backslashreplace")
+    found = repr(shown) + ("..." if len(token) > SHOWN else "") if token else "nothing"
     return InputError(Place(file, block.first_line + line, spot - start + 1), problem, found, expected, fix)
-
-
-def _line_start(text: bytes, line: int) -> int:
-    start = 0
-    for _ in range(line):
-        start = text.index(b"\n", start) + 1
-    return start
 
 
 def _second_occurrence(line: bytes) -> int:
     """Where in a line the first repeated feature id stands for the second time."""
-    seen: set[int] = set()
+    seen: set[bytes] = set()
     tokens, at = line.split(b"#", 1)[0], 0
     for token in tokens.split():
         at = tokens.index(token, at)
         if b":" in token:
-            number = int(token.split(b":", 1)[0])
+            number = token.split(b":", 1)[0].lstrip(b"0")  # as text: Python converts no number of 5,000 digits
             if number in seen:
                 return at
             seen.add(number)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from xcore.data.readers.base import INT32_MAX
+from xcore.data.readers.numerals import decimal
 from xcore.data.readers.sparse_errors import Fault, Grammar, explain, token_at
 from xcore.data.readers.sparse_rows import Lines, sort_lists
 from xcore.data.readers.streams import LineBlock
@@ -204,6 +205,7 @@ def _parse(
             at += 1
         if not (comments and at == end):
             labels_before, n_before, fault, spot, ordered = n_labels, n, 0, 0, True
+            first_byte = at
             if has_labels and at < end and _begins_with_labels(text, at, end):
                 at, n_labels, fault, spot, ordered = _labels(text, at, end, last_label, out.labels, n_labels)
                 ascending = ascending and ordered
@@ -214,7 +216,7 @@ def _parse(
                 n_labels, n = labels_before, n_before
                 while n_doubts > 0 and out.doubts[n_doubts - 1, 1] == row:
                     n_doubts -= 1
-            out.lines[row], out.faults[row], out.spots[row] = line, fault, spot
+            out.lines[row], out.faults[row], out.spots[row] = line, fault, spot if fault != 0 else first_byte
             row += 1
             out.label_offsets[row], out.offsets[row] = n_labels, n
         at = stop + 1
@@ -267,13 +269,11 @@ def _arrays(rows: int, colons: int, commas: int) -> Arrays:
 def _settle_doubts(text: bytes, doubts: Int64, values: Float32, faults: npt.NDArray[np.int8], spots: Int64) -> None:
     """Parse again, with Python's float, the values that the compiled parser is not sure about."""
     for position, row, start in doubts.tolist():
-        token = token_at(text, start)
-        try:
-            value = float("no number" if b"_" in token else token)
-        except ValueError:
-            value, fault = 0.0, Fault.VALUE
+        value = decimal(token_at(text, start).decode("latin1"))
+        if value is None:
+            fault = Fault.VALUE
         else:
             fault = Fault.NAN if math.isnan(value) else Fault.NONE if abs(value) <= FLOAT32_MAX else Fault.INFINITE
-        values[position] = value if fault == Fault.NONE else 0.0
+        values[position] = value if value is not None and fault == Fault.NONE else 0.0
         if fault != Fault.NONE and faults[row] == Fault.NONE:
             faults[row], spots[row] = fault, start

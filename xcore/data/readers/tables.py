@@ -93,8 +93,13 @@ class TableReader(Reader):
             for rows in self.raw_rows(Path(str(part)), {"vector": self.vector}, 1 << 16):
                 lengths = pc.list_value_length(rows.columns["vector"]).drop_null()
                 if len(lengths):
-                    return Shape(n_features=lengths[0].as_py())
+                    return Shape(n_features=self._width(str(part), lengths[0].as_py()))
         raise InputError(Place(str(parts[0]), field=self.vector), "no vectors", "only nulls", "lists of numbers")
+
+    def _width(self, file: str, n: int) -> int:
+        if n == 0:
+            raise InputError(Place(file, field=self.vector), "no vectors", "a list without numbers", "lists of numbers")
+        return n
 
     def blocks(self, part: Part, shape: Shape, block_bytes: int, wanted: Wanted = EVERYTHING) -> Iterator[Block]:
         path, unread = Path(str(part)), set()

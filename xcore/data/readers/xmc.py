@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from xcore.data.readers.base import EVERYTHING, INT32_MAX, Block, Form, Part, Reader, Shape, Wanted, agreed
+from xcore.data.readers.numerals import whole
 from xcore.data.readers.sparse_errors import Grammar
 from xcore.data.readers.sparse_rows import Lines, block_of_lines
-from xcore.data.readers.streams import LineBlock, line_blocks, ordered_map
+from xcore.data.readers.streams import LineBlock, first_line, line_blocks, ordered_map
 from xcore.errors import InputError, Place
 
 HEADER_BYTES = 1 << 12
@@ -28,17 +30,19 @@ def parsed(blocks: Iterator[LineBlock], file: str, grammar: Grammar) -> Iterator
 
 def read_header(path: Path, meaning: str) -> tuple[int, ...]:
     """The whole numbers on the first line, as many as `meaning` has words."""
-    first = next(line_blocks(path, HEADER_BYTES)).text.split(b"\n", 1)[0]
-    words = first.split()
-    if len(words) != len(meaning.split()) or not all(word.isdigit() and int(word) <= INT32_MAX for word in words):
+    line = first_line(path, HEADER_BYTES)
+    first = (line or b"").decode("utf-8", "backslashreplace").strip(" \t\r")
+    numbers = [whole(word) for word in re.split("[ \t]+", first)]
+    known = [number for number in numbers if number is not None and number <= INT32_MAX]
+    if len(numbers) != len(known) or len(known) != len(meaning.split()):
         raise InputError(
             Place(str(path), 1, 1),
             "not a header",
-            repr(first[:60].decode("utf-8", "backslashreplace").strip()),
-            f"whole numbers {meaning}",
+            repr(first[:60]) if line is not None else f"a line of {HEADER_BYTES:,} bytes or more",
+            f"whole numbers {meaning}, none above {INT32_MAX:,}",
             "A file without a header is for the libsvm reader.",
         )
-    return tuple(int(word) for word in words)
+    return tuple(known)
 
 
 def body_blocks(path: Path, block_bytes: int) -> Iterator[LineBlock]:
