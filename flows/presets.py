@@ -43,14 +43,17 @@ def load_params(
 def preset_as_written(
     schema: type[Component], preset: Path, written_for: type[Component] | None = None
 ) -> dict[str, Any]:
-    """What a preset sets, checked, in the form that the schema describes; variables stay as they are written."""
+    """A preset's parameters and all defaults, in the form that the schema describes; variables stay as written.
+
+    Prefect's form finds the kind of a component by its fields, so none is left out.
+    """
     return params_as_written(schema, _read_for(schema, preset, written_for), str(preset))
 
 
 def params_as_written(schema: type[Component], tree: dict[str, Any], where: str) -> dict[str, Any]:
     """The same for parameters that were read from the file `where`."""
     try:
-        return schema.model_validate(tree, context=AS_WRITTEN).model_dump(mode="json", exclude_unset=True)
+        return schema.model_validate(tree, context=AS_WRITTEN).model_dump(mode="json")
     except ValidationError as error:
         raise ConfigError(_explain(error, where)) from None
 

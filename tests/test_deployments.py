@@ -1,8 +1,10 @@
 """prefect.yaml, the presets and the server's declarations: everything that is declared can be run."""
 
 import json
+import re
 import tomllib
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,11 @@ import yaml
 from packaging.requirements import Requirement
 from prefect import Flow
 from prefect.events.schemas.automations import AutomationCore
-from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 
 from flows.catalogue import FLOWS
 from flows.operations.declarations import USUAL_SERVER, Deployment, read_declarations
+from flows.operations.form import form_schema, title_of_kind
 from flows.presets import load_params
 from tests.workplace import Workplace
 from xcore.errors import ConfigError
@@ -68,7 +70,7 @@ def test_a_deployment_has_the_parameters_of_its_preset(deployment: Deployment) -
 @each_deployment
 def test_the_server_accepts_a_deployments_parameters_and_refuses_others(deployment: Deployment) -> None:
     """The Prefect server knows only the schema, not our validators."""
-    schema = parameter_schema(flow_of(deployment)).model_dump_for_openapi()
+    schema = form_schema(flow_of(deployment))
     good = deployment.run_parameters
     assert validate(good, schema, raise_on_error=False, ignore_required=False) == []
     for wrong in ({"sead": 1}, {"seed": -1}):
@@ -91,13 +93,59 @@ def test_studies_are_scheduled_but_off(deployment: Deployment) -> None:
 
 def test_every_field_of_the_run_form_has_a_title_and_a_description() -> None:
     for name, entry in FLOWS.items():
-        definitions = parameter_schema(entry.flow).model_dump_for_openapi()["definitions"]
+        definitions = form_schema(entry.flow)["definitions"]
         for component, described in definitions.items():
             for field, own in described["properties"].items():
                 shown = definitions[own["$ref"].split("/")[-1]] | own if "$ref" in own else own
                 assert shown.get("title"), (name, component, field)
                 assert "_" not in shown["title"], (name, component, field)
                 assert field == "kind" or shown.get("description"), (name, component, field)
+
+
+def unions(node: Any) -> Iterator[list[Any]]:
+    """All alternatives in a schema."""
+    if isinstance(node, dict):
+        if "anyOf" in node:
+            yield node["anyOf"]
+        node = list(node.values())
+    if isinstance(node, list):
+        for item in node:
+            yield from unions(item)
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_the_form_shows_alternatives_as_tabs_and_never_as_json(flow: str) -> None:
+    schema = form_schema(FLOWS[flow].flow)
+    assert not {"oneOf", "discriminator"} & set(re.findall(r'"(\w+)":', json.dumps(schema)))
+    for alternatives in unions(schema):
+        assert not any("anyOf" in one for one in alternatives), "a union within a union is a tab without a name"
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_the_form_opens_the_tab_of_the_kind_that_a_value_has(flow: str) -> None:
+    """It opens the first tab that has most of the value's fields."""
+    schema = form_schema(FLOWS[flow].flow)
+    definitions = schema["definitions"]
+    for alternatives in unions(schema):
+        tabs = [definitions[one["$ref"].split("/")[-1]] for one in alternatives if "$ref" in one]
+        for tab in tabs:
+            shared = [len(tab["properties"].keys() & other["properties"].keys()) for other in tabs]
+            assert tabs[shared.index(max(shared))] is tab
+
+
+def test_readers_with_the_same_fields_share_a_tab_with_a_dropdown() -> None:
+    definitions = form_schema(FLOWS["pipeline"].flow)["definitions"]
+    tabs = [definitions[one["$ref"].split("/")[-1]] for one in definitions["Source"]["properties"]["reader"]["anyOf"]]
+    (tables,) = (tab for tab in tabs if tab["title"] == "Parquet or Jsonl")
+    assert tables["properties"]["kind"]["enum"] == ["parquet", "jsonl"]
+    assert title_of_kind("negative-sampling") == "Negative sampling"
+
+
+@each_deployment
+def test_a_deployment_states_every_parameter(deployment: Deployment) -> None:
+    """The form finds the tab of a component by its fields."""
+    stated = deployment.run_parameters["params"]
+    assert stated.keys() == FLOWS[flow_of(deployment).name].params.model_fields.keys()
 
 
 def test_there_is_a_deployment_for_every_flow_that_starts_from_files() -> None:
@@ -133,7 +181,8 @@ def test_a_block_needs_a_preset_or_parameters_but_not_both() -> None:
     with pytest.raises(ConfigError, match="needs either a preset or parameters"):
         _ = Deployment.model_validate(block).run_parameters
     tree = {"params": {"name": "own", "data": {"reader": {"kind": "generated"}}}}
-    assert Deployment.model_validate(block | {"parameters": tree}).run_parameters == tree
+    found = Deployment.model_validate(block | {"parameters": tree}).run_parameters["params"]
+    assert (found["name"], found["data"]["reader"]["kind"]) == ("own", "generated")
 
 
 def test_a_file_with_a_wrong_word_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.operations.declarations import COMMAND, DEPLOYMENTS, Declared, Deployment, read_declarations, read_server
+from flows.operations.form import form_schema
 from flows.operations.lost_runs import crash_pool_runs, mark_lost_runs
 
 OURS = "eyrie"  # tag of every deployment and first word of every automation that these files declare
@@ -62,9 +63,7 @@ def _apply_deployments(declared: Declared) -> None:
 def _apply_deployment(client: Any, deployment: Deployment, folder: Path) -> None:
     """Create or update a deployment. Its runs work in `folder`, so that relative paths mean the same there as here."""
     from prefect.client.schemas.actions import DeploymentScheduleCreate
-    from prefect.utilities.callables import parameter_schema
 
-    schema = parameter_schema(deployment.flow).model_dump_for_openapi()
     limit, options = _concurrency(deployment.concurrency_limit)
     client.create_deployment(
         flow_id=client.create_flow(deployment.flow),
@@ -73,7 +72,7 @@ def _apply_deployment(client: Any, deployment: Deployment, folder: Path) -> None
         entrypoint=deployment.entrypoint,
         tags=list(deployment.tags),
         parameters=deployment.run_parameters,
-        parameter_openapi_schema=schema,
+        parameter_openapi_schema=form_schema(deployment.flow),
         enforce_parameter_schema=True,
         work_pool_name=deployment.work_pool.name,
         work_queue_name=deployment.work_pool.work_queue_name,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from flows.operations.form import title_of_kind
 from tasks.mlflow_view import PARALLEL, run_link, view_link
 from tests.e2e.conftest import WINDOW
 from tests.e2e.stack import UNAVAILABLE, Stack
+from xcore.models.family import MODEL_KINDS
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Locator, Page, Response
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("e2e")]
 
 SMALL = {"kind": "generated", "n_train": 800, "n_test": 200, "n_labels": 40, "group_size": 4}
+SMALL_IN_FORM = {"Train rows": 800, "Test rows": 200, "Number of labels": 40, "Group size": 4}
 TALL = WINDOW | {"height": 3000}
 STEPS = (
     *("ingest-dataset", "fit-embedding", "group-rows", "impute-labels", "fit-projection", "fit-tree"),
@@ -54,10 +56,23 @@ def appeared(page: Page, wanted: Locator) -> Locator:
     return wanted
 
 
-def field(page: Page, title: str) -> Locator:
+def part(page: Page, title: str, inside: Locator | None = None) -> Locator:
+    """The first part of the form that has this title: a field, or a box of fields."""
+    titles = (inside or page).locator(".schema-form-property__label")
+    named = titles.filter(has_text=re.compile(rf"^\s*{re.escape(title)}( \(Optional\))?\s*$"))
+    return named.first.locator("xpath=ancestor::*[contains(concat(' ', @class, ' '), ' schema-form-property ')][1]")
+
+
+def field(page: Page, title: str, inside: Locator | None = None) -> Locator:
     """Where one types the parameter that the form calls so."""
-    label = page.locator(".schema-form-property__label").get_by_text(title)
-    return page.locator(".schema-form-property").filter(has=label).last.locator("input, textarea")
+    return part(page, title, inside).locator("input, textarea").first
+
+
+def choose_tab(box: Locator, name: str) -> None:
+    """Click a tab of a box, and see that it is open."""
+    tabs = box.locator(".p-button-group").first
+    tabs.get_by_role("button", name=name, exact=True).click()
+    tabs.locator("button[aria-selected=true]").get_by_text(name, exact=True).wait_for()
 
 
 def press_submit(page: Page) -> Response:
@@ -91,7 +106,8 @@ def clicked(stack: Stack, everyday: tuple[BrowserContext, list[str]], pictures: 
     """A pipeline that was started in the form, with other parameters than the deployment's."""
     page = everyday[0].new_page()
     open_form(page, stack, "pipeline-demo")
-    field(page, "Reader").fill(json.dumps(SMALL, indent=2))
+    for title, value in SMALL_IN_FORM.items():
+        field(page, title, part(page, "Reader")).fill(str(value))
     field(page, "Seed").fill("1")
     page.screenshot(path=pictures / "prefect-form.png", animations="disabled")
     run = submitted(page, stack)
@@ -112,7 +128,7 @@ def retrained(stack: Stack, clicked: Run) -> Run:
 def test_a_run_started_by_clicking_completes_and_shows_its_reports(
     page: Page, stack: Stack, clicked: Run, pictures: Path
 ) -> None:
-    assert clicked["parameters"]["params"]["data"]["reader"] == SMALL
+    assert clicked["parameters"]["params"]["data"]["reader"].items() >= SMALL.items()
     assert clicked["parameters"]["params"]["seed"] == 1
     page.goto(f"{stack.prefect}/runs/flow-run/{clicked['id']}")
     appeared(page, page.get_by_text("Completed", exact=True).first)
@@ -144,6 +160,43 @@ def test_a_bad_parameter_is_refused_in_the_form(page: Page, stack: Stack, pictur
     page.screenshot(path=pictures / "prefect-refused.png", animations="disabled")
     assert page.get_by_role("button", name="Submit").is_visible()
     assert len(stack.runs(**of_form)) == before
+
+
+def test_another_kind_of_model_is_chosen_by_its_tab_changed_and_run(page: Page, stack: Stack, pictures: Path) -> None:
+    open_form(page, stack, "pipeline-demo")
+    field(page, "Name").fill("tabs")
+    for title, value in SMALL_IN_FORM.items():
+        field(page, title, part(page, "Reader")).fill(str(value))
+    model = part(page, "Model")
+    choose_tab(model, "Ova")
+    field(page, "Ridge", model).fill("0.25")
+    model.scroll_into_view_if_needed()
+    page.screenshot(path=pictures / "prefect-form-model.png", animations="disabled")
+    run = submitted(page, stack)
+    chosen = run["parameters"]["params"]["model"]
+    assert (chosen["kind"], chosen["ridge"], chosen["loss"]) == ("ova", 0.25, "squared")
+
+
+def test_a_wrong_value_in_a_tab_is_refused(page: Page, stack: Stack) -> None:
+    open_form(page, stack, "pipeline-demo")
+    model = part(page, "Model")
+    choose_tab(model, "Parabel")
+    field(page, "Trees", model).fill("0")
+    answer = press_submit(page)
+    assert answer.status == 409
+    assert "params.model" in answer.text()
+
+
+def test_every_kind_of_model_has_a_tab_with_its_fields(page: Page, stack: Stack) -> None:
+    open_form(page, stack, "pipeline-demo")
+    model = part(page, "Model")
+    shown = model.locator(".p-button-group").first.locator("button").all_inner_texts()
+    assert sorted(shown) == sorted(map(title_of_kind, MODEL_KINDS))
+    for kind in MODEL_KINDS:
+        choose_tab(model, title_of_kind(kind))
+        while field(page, "Kind", model).input_value() != kind:  # the form fills in defaults by and by
+            page.wait_for_timeout(50)
+        choose_tab(model, title_of_kind(kind))
 
 
 def test_the_nightly_schedule_is_shown_with_its_next_runs(page: Page, stack: Stack, pictures: Path) -> None:

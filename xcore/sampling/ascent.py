@@ -64,7 +64,9 @@ def climb(x: Float64, target: Float64, penalty: float, ascent: Ascent, max_steps
         _factorise(x, ascent.spread, penalty, ascent.tiles, ascent.factor)
         _solve(ascent.factor, ascent.gradient, direction)
         gain = 0.5 * dot(ascent.gradient, direction)
-        rate, found, start[:] = 1.0, gain <= enough, theta
+        rate, found = 1.0, gain <= enough
+        for f in range(len(theta)):
+            start[f] = theta[f]
         if found:
             _step(start, rate, direction, theta)
             return float(value + gain)
@@ -208,8 +210,9 @@ def _factorise(x: Float64, spread: Float64, penalty: float, tiles: Float64, fact
     """Lower Cholesky factor of minus the objective's Hessian, its diagonal inverted. Cost O(k^3) and that of `gram`."""
     every = max(1, x.shape[1] // (HESSIAN_TILES * TILE))
     gram(x, spread, every, tiles, factor)
-    if every > 1:
-        factor *= every
+    for j in range(len(factor) if every > 1 else 0):
+        for i in range(j + 1):
+            factor[j, i] *= every
     for j in range(len(factor)):
         square = factor[j, j] + 2.0 * penalty
         for i in range(j):

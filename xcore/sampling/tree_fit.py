@@ -31,6 +31,8 @@ NEWTON_STEPS = 100
 ENOUGH = 1e-4  # nats per row: an ascent ends with the first step that promises no more
 POWER_STEPS = 100
 ALIGNED = 1.0 - 1e-7  # cosine between two power iterations that ends them
+# numba compiles a kernel once more for each literal that it is called with, and slowly for each slice that is assigned:
+# so kernels here pass np.int64(1) for 1, and copy arrays by loops. It halves the seconds that a first run compiles.
 TASKS = 64  # node ranges of a level that threads share
 
 
@@ -105,10 +107,12 @@ def _fit_range(
         for i in range(len(own)):
             for f in range(width - 1):
                 x[f, i] = own[i, f]
-        x[-1] = 1.0
+            x[width - 1, i] = 1.0
         own_ends, strength = ends[begin + 1 : end + 1] - ends[begin], penalty * (end - begin if per_label else 1)
         theta, right, _ = fit_node(x, own_ends, strength, alternate, history)
-        weights[node], biases[node] = theta[:-1], theta[-1]
+        for f in range(width - 1):
+            weights[node, f] = theta[f]
+        biases[node] = theta[width - 1]
         _reorder(x, own_ends, right, own, counts[begin:end], order[begin:end])
 
 
@@ -157,7 +161,7 @@ def fit_node(
     if alternate and every > 1 and len(ends) >= 2 * every:
         some, some_ends = _every_label(x, ends, every)
         some_sums, right = _label_sums(some, some_ends), np.zeros(len(ends))
-        _rise(some, some_sums, penalty / every, True, theta, _first_split(some_sums), history)
+        _rise(some, some_sums, penalty / every, alternate, theta, _first_split(some_sums), history)
         _move(sums, theta, right)
     else:
         right = _first_split(sums)
@@ -167,7 +171,7 @@ def fit_node(
     basis, coordinates = _spanned(x)
     within = np.zeros(len(basis))
     n_ascents = _rise(coordinates, _label_sums(coordinates, ends), penalty, alternate, within, right, history)
-    mix(within, basis, 0, len(theta), theta)
+    mix(within, basis, np.int64(0), len(theta), theta)
     return theta, right, n_ascents
 
 
@@ -212,12 +216,12 @@ def _rise(
     n_ascents, ascent = 0, ascent_from(x, theta)
     rising = alternate and len(right) > 2  # of two labels there is but one split
     while rising:
-        history[n_ascents] = climb(x, _target(sums, right), penalty, ascent, EARLY_STEPS, 0.0)
+        history[n_ascents] = climb(x, _target(sums, right), penalty, ascent, np.int64(EARLY_STEPS), 0.0)
         n_ascents += 1
         gain = history[n_ascents - 1] - history[n_ascents - 2] if n_ascents > 1 else np.inf
         rising = _move(sums, theta, right)
         rising = rising and gain > ROUND_GAIN * abs(history[n_ascents - 1]) and n_ascents < MAX_ROUNDS
-    history[n_ascents] = climb(x, _target(sums, right), penalty, ascent, NEWTON_STEPS, ENOUGH * x.shape[1])
+    history[n_ascents] = climb(x, _target(sums, right), penalty, ascent, np.int64(NEWTON_STEPS), ENOUGH * x.shape[1])
     return n_ascents + 1
 
 
@@ -260,7 +264,7 @@ def _spanned(x: Float64) -> tuple[Float64, Float64]:
 def _move(sums: Float64, theta: Float64, right: Float64) -> bool:
     """Put the labels with the largest gain (Eq. 9) on the right; whether any changes its side."""
     gains = np.empty(len(right))
-    mix(theta, sums, 0, len(gains), gains)
+    mix(theta, sums, np.int64(0), len(gains), gains)
     return bool(_assign(gains, right))
 
 
@@ -311,7 +315,9 @@ def _first_split(sums: Float64) -> Float64:
         return right
     centred = sums[:-1].copy()
     for f in range(len(centred)):
-        centred[f] -= np.mean(centred[f])
+        mean = np.mean(centred[f])
+        for label in range(len(right)):
+            centred[f, label] -= mean
     if len(right) < len(centred):
         _assign(_leading_vector(np.ascontiguousarray(centred.T)), right)  # a label's entry is its score
     else:
@@ -324,7 +330,7 @@ def _leading_vector(x: Float64) -> Float64:
     """Leading eigenvector of ``x @ x.T``, by power iteration; zeros if x is 0."""
     k, n = x.shape
     product, previous = np.empty((k, k)), np.zeros(k)
-    gram(x, np.ones(n), 1, np.empty((2, TILE)), product)
+    gram(x, np.ones(n), np.int64(1), np.empty((2, TILE)), product)
     for i in range(k):
         for j in range(i):
             product[j, i] = product[i, j]
@@ -333,9 +339,11 @@ def _leading_vector(x: Float64) -> Float64:
         length = np.sqrt(dot(vector, vector))
         if length == 0.0:
             break
-        vector /= length
+        for i in range(k):
+            vector[i] /= length
         if dot(vector, previous) > ALIGNED:
             break
-        previous[:] = vector
-        mix(previous, product, 0, k, vector)
+        for i in range(k):
+            previous[i] = vector[i]
+        mix(previous, product, np.int64(0), k, vector)
     return vector
