@@ -15,7 +15,8 @@ from tasks.model_registry import find_model, parts_of
 from tasks.score import deliver, scores_recipe
 from xcore.artifacts import Recipe
 from xcore.data.source import LabelFile
-from xcore.inference.scorer import Batch, Cut
+from xcore.inference.batches import Batch
+from xcore.inference.scorer import Cut
 
 
 class ScoreParams(FlowParams):

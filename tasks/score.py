@@ -18,7 +18,8 @@ from xcore.data.label_index import read_label_table
 from xcore.data.readers.base import Form
 from xcore.data.source import LabelFile
 from xcore.files import replacing
-from xcore.inference.scorer import SCORES_FILE, Batch, Cut, Scorer, score_batch
+from xcore.inference.batches import SCORES_FILE, Batch, score_batch
+from xcore.inference.scorer import Cut, Scorer
 from xcore.models.base import Model
 from xcore.text.family import load_text
 

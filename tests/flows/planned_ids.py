@@ -16,8 +16,9 @@ from flows.studies import plan_simulate
 from tasks.promote import comparison_recipe
 from tasks.score import ModelParts, UsedModel, scores_recipe
 from xcore.artifacts import ArtifactRef, KeptArtifact, Recipe, identity
+from xcore.inference.batches import Batch
 from xcore.inference.promotion import Promotion
-from xcore.inference.scorer import Batch, Cut
+from xcore.inference.scorer import Cut
 from xcore.models.parabel import Parabel
 from xcore.text.tfidf import Tfidf
 

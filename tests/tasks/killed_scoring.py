@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from tasks import settings
 from tests.tasks.test_score import plan
-from xcore.inference import scorer
+from xcore.inference import batches
 
 
 def kill_after(blocks: int) -> None:
-    keep, done = scorer._keep, []
+    keep, done = batches._keep, []
 
     def keep_or_die(part: Path, table: pa.Table) -> None:
         keep(part, table)
@@ -21,7 +21,7 @@ def kill_after(blocks: int) -> None:
         if len(done) == blocks:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    scorer._keep = keep_or_die
+    batches._keep = keep_or_die
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from tasks.served_model import served_parts
 from tests.small_models import LABELS, write_texts
 from xcore.data.source import LabelFile, Source
 from xcore.errors import ConfigError
-from xcore.inference.scorer import Batch, Cut, Scorer
+from xcore.inference.batches import Batch
+from xcore.inference.scorer import Cut, Scorer
 from xcore.models.base import Model
 from xcore.models.ensemble import Ensemble, Member
 from xcore.models.memory import Memory

@@ -17,7 +17,8 @@ from tasks.score import deliver, scores_recipe
 from tests.small_models import made_model, write_texts
 from xcore.artifacts import Artifact, Recipe
 from xcore.errors import ConfigError
-from xcore.inference.scorer import Batch, Cut
+from xcore.inference.batches import Batch
+from xcore.inference.scorer import Cut
 from xcore.models.ova import Ova
 
 ROOT = Path(__file__).parents[2]

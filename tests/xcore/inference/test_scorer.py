@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from xcore.components import silent
 from xcore.data.readers.family import AnyRowReader
 from xcore.errors import ConfigError, InputError
-from xcore.inference.scorer import Batch, Cut, Scorer, score_batch
+from xcore.inference.batches import Batch, score_batch
+from xcore.inference.scorer import Cut, Scorer
 from xcore.numeric.matrices import NO_LABEL, Float32, TopK, topk_of_dense
 from xcore.text.tfidf import Tfidf
 
