@@ -30,8 +30,9 @@ class Eagle(Imputer):
     exactly the same groups get the same embedding: the method cannot tell them apart.
 
     To impute, neither e nor the l x d matrix of embeddings is formed. With s the sum of the selected rows, the inner
-    products of candidates with e follow from those with s, which change only when the selection does; and once e and s
-    select the same members, so does every later iterate, and the label is done. `label_embeddings` forms e.
+    products of candidates with e follow from those with s, which change only when the selection does. Once e and s
+    select the same members, so does every later iterate, and with ``assign: one`` the label is done. Later iterates may
+    still reorder the members below the best, so ``top_m`` takes all T steps. `label_embeddings` forms e.
 
     Cost O(T nnz of the candidates), summed over labels: O(n g nnz(row) T labels(row)); memory O(nnz(X) + nnz(Y2) + d)
     per thread.
@@ -67,7 +68,7 @@ class Eagle(Imputer):
 
         def assign(block: range) -> int:
             nonlocal done
-            options = (self.iterations, self.step)
+            options = (self.iterations, self.step, self.assign == "top_m")
             steps = _assign_labels(
                 SparseRows.of(rows), pairs, centre, starts, (block.start, block.stop), options, slots, chosen
             )
@@ -115,7 +116,7 @@ def _assign_labels(
     centre: _Centre,
     starts: Float64,
     labels: tuple[int, int],
-    options: tuple[int, float],
+    options: tuple[int, float, bool],
     slots: Int64,
     chosen: Int32,
 ) -> int:
@@ -163,14 +164,15 @@ def _climb(
     candidates: Int32,
     groups: tuple[Int64, Int64],
     embedding: tuple[Float64, float],
-    options: tuple[int, float],
+    options: tuple[int, float, bool],
     scratch: Float64,
 ) -> int:
     """Move the inner products of the candidates (in place) and of the mean with the embedding; returns the steps taken.
 
-    `groups` are the sizes and multiplicities of the label's groups, `options` the number and the length of the steps.
+    `groups` are the sizes and multiplicities of the label's groups, `options` the number and the length of the steps, and
+    whether the order of all members counts, not only which is the best.
     """
-    (size, count), (e, e_mean), (iterations, step) = groups, embedding, options
+    (size, count), (e, e_mean), (iterations, step, ranked) = groups, embedding, options
     selected, previous = np.zeros(len(e)), np.zeros(len(e))
     s, s_mean, norm = np.zeros(0), 0.0, 0.0
     for iteration in range(iterations):
@@ -181,8 +183,8 @@ def _climb(
                 return iteration
             previous[:] = selected
             select_members(s, size, count, selected)
-            if np.all(selected == previous):
-                # Then a e + b s selects the same members for all a, b >= 0.
+            if not ranked and np.all(selected == previous):
+                # Then a e + b s selects the same members for all a, b >= 0. Their order below the best may change.
                 return iteration
         along = (np.sum(previous * e) - np.sum(previous) * e_mean) / norm
         length = np.sqrt(1.0 + 2.0 * step * along + step * step)

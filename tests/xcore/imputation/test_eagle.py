@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import numba
 import numpy as np
+import numpy.typing as npt
 import pytest
 import scipy.sparse as sp
 
@@ -31,28 +34,46 @@ def planted(
     return X, Y, RandomGroups(size=g, merge=merge).group(X, Y, rng)
 
 
-def straightforward(X: CSR, groups: Groups, iterations: int, step: float) -> set[tuple[int, int]]:
-    """EAGLE as printed, dense and label by label: every iterate formed, no early exit."""
+def unit_rows(X: CSR, centre: bool = False) -> npt.NDArray[np.float64]:
     rows = X.toarray().astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     rows = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return rows - rows.mean(axis=0) if centre else rows
+
+
+Candidates = list[tuple[npt.NDArray[np.int32], float]]
+
+
+def candidates_by_label(groups: Groups) -> list[Candidates]:
+    """For each label, the members of its groups and their counts."""
+    members, counts = np.split(groups.members.indices, groups.members.indptr[1:-1]), groups.labels.toarray()
+    return [[(members[j], c[j]) for j in np.flatnonzero(c)] for c in counts.T]
+
+
+def climb(rows: npt.NDArray[np.float64], own: Candidates, iterations: int, step: float) -> list[npt.NDArray[np.float64]]:
+    """The iterates of Algorithm 1 as printed: every embedding formed, no early exit."""
+    e = np.sum([count * rows[group].sum(axis=0) for group, count in own], axis=0)
+    iterates = [e / np.linalg.norm(e)]
+    for _ in range(iterations):
+        e, total = iterates[-1], np.zeros_like(e)
+        for group, count in own:
+            v = rows[group] @ e
+            total += count * rows[group[v == v.max()]].sum(axis=0)
+        e = e + step * total / np.linalg.norm(total)
+        iterates.append(e / np.linalg.norm(e))
+    return iterates
+
+
+def straightforward(X: CSR, groups: Groups, eagle: Eagle) -> set[tuple[int, int]]:
+    """EAGLE as printed, dense and label by label."""
+    rows = unit_rows(X, eagle.centre)
     assigned = set()
-    members = np.split(groups.members.indices, groups.members.indptr[1:-1])
-    counts = groups.labels.toarray()
-    for label in range(groups.n_labels):
-        own = [(members[j], counts[j, label]) for j in np.flatnonzero(counts[:, label])]
-        if not own:
-            continue
-        e = sum(count * rows[group].sum(axis=0) for group, count in own)
-        e /= np.linalg.norm(e)
-        for _ in range(iterations):
-            total = np.zeros_like(e)
-            for group, count in own:
-                v = rows[group] @ e
-                total += count * rows[group[v == v.max()]].sum(axis=0)
-            e = e + step * total / np.linalg.norm(total)
-            e /= np.linalg.norm(e)
-        assigned |= {(int(group[np.argmax(rows[group] @ e)]), label) for group, _ in own}
+    for label, own in enumerate(candidates_by_label(groups)):
+        e = climb(rows, own, eagle.iterations, eagle.step)[-1] if own else rows[0]
+        for group, count in own:
+            n_chosen = int(min(count, len(group))) if eagle.assign == "top_m" else 1
+            best = np.argsort(-(rows[group] @ e), kind="stable")[:n_chosen]
+            assigned |= {(int(row), label) for row in group[best]}
     return assigned
 
 
@@ -62,10 +83,15 @@ def pairs_of(Y: CSR) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("iterations", [0, 1, 20])
 @pytest.mark.parametrize("step", [0.1, 3.0])
-def test_assignments_are_those_of_the_printed_algorithm(iterations: int, step: float) -> None:
-    X, _, groups = planted(g=7, seed=1, n=400, n_labels=12, d=16)
-    imputed = Eagle(iterations=iterations, step=step).impute(X, groups, np.random.default_rng(0))
-    assert pairs_of(imputed.Y) == straightforward(X, groups, iterations, step)
+@pytest.mark.parametrize("assign", ["one", "top_m"])
+@pytest.mark.parametrize("centre", [False, True])
+def test_assignments_are_those_of_the_printed_algorithm(
+    iterations: int, step: float, assign: Literal["one", "top_m"], centre: bool
+) -> None:
+    eagle = Eagle(iterations=iterations, step=step, assign=assign, centre=centre)
+    for seed, g in enumerate((3, 7, 12, 25, 40)):
+        X, _, groups = planted(g, seed, n=400, n_labels=12, d=16)
+        assert pairs_of(eagle.impute(X, groups, np.random.default_rng(0)).Y) == straightforward(X, groups, eagle)
 
 
 @pytest.mark.parametrize(
