@@ -110,7 +110,7 @@ class Trainer:
         return drawn_batch(self.problem, SCHEDULE, self.chosen(), self.step)
 
 
-SCHEDULE = Schedule("adversarial", 1, BATCH, NEGATIVES, RATE, 1e-3, 1.0, "zero", np.uint64(4))
+SCHEDULE = Schedule("adversarial", 1, BATCH, NEGATIVES, RATE, 1e-3, 1.0, "zero", 0, np.uint64(4))
 
 
 @numba.njit(nogil=True)

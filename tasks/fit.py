@@ -28,9 +28,12 @@ def fit_model(context: BuildContext) -> Mapping[str, Any]:
     form = model.form_for(forms_of(context.inputs))
     stages = {role: declared.options for role, declared in model.stages(form).items()}
     data = open_training_data(context.inputs, form, model.wants, stages)
-    fitted = model.fit(_with_nested_models(data, model, context.inputs), fit_context(context))
+    notes = list[str]()
+    surroundings = replace(fit_context(context), note=notes.append)
+    fitted = model.fit(_with_nested_models(data, model, context.inputs), surroundings)
     fitted.save(context.directory)
-    sizes = {"rows": data.Y.shape[0], "features": fitted.n_features, "labels": fitted.n_labels}
+    sizes: dict[str, Any] = {"rows": data.Y.shape[0], "features": fitted.n_features, "labels": fitted.n_labels}
+    sizes |= {"notes": notes} if notes else {}
     if data.bags is None:
         return {**sizes, "positives": data.Y.nnz}
     bags = data.known_bags()

@@ -23,6 +23,7 @@ from xcore.errors import ConfigError
 from xcore.models.negative_sampling import LabelSampler, NegativeSampling
 from xcore.models.negative_sampling.pairs import Positives
 from xcore.numeric.matrices import csr
+from xcore.sampling.sampler import Tree
 from xcore.text.tfidf import Tfidf
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData
@@ -30,7 +31,12 @@ from xcore.training.stages import prepare
 
 READER = GeneratedReader(n_train=400, n_test=100, n_labels=40, n_features=300, noise=0.3, group_size=1)
 MODEL = NegativeSampling(
-    embedding=Pca(dimensions=32), tree_dimensions=4, epochs=5, learning_rate=0.1, held_out_share=0.1
+    embedding=Pca(dimensions=32, whiten=True),
+    tree=Tree(strength=0.1),
+    tree_dimensions=4,
+    epochs=5,
+    learning_rate=0.1,
+    held_out_share=0.1,
 )
 
 
@@ -94,12 +100,12 @@ def test_the_steps_make_what_a_fit_in_memory_makes(make: Callable[[Recipe], Arti
     assert np.array_equal(model.embedding.transform(data.sparse("test")), embedding.dense("test"))
     covariance = np.cov(embedding.dense("train").T)
     assert np.allclose(covariance, np.eye(32), atol=1e-3)
-    alone = Pca(dimensions=32).fit_blocks([X], np.random.default_rng(1))
+    alone = Pca(dimensions=32, whiten=True).fit_blocks([X], np.random.default_rng(1))
     assert np.allclose(np.abs(alone.transform(X)), np.abs(embedding.dense("train")), atol=1e-2)
     tree = LabelSampler.load(settings.store().open(recipe.inputs["tree"].ref).directory)
     Z = model.projection.transform(embedding.dense("train"))
     assert np.array_equal(Z, Features(settings.store().open(recipe.inputs["projection"].ref).directory).dense("train"))
-    again = LabelSampler(labels="all", held_out_share=0.1).fit(TrainingData.of(Z, data.Y("train")), FitContext())
+    again = MODEL.sampler.fit(TrainingData.of(Z, data.Y("train")), FitContext())
     assert np.array_equal(tree.log_prob_all(Z[:50]), again.log_prob_all(Z[:50]))
 
 

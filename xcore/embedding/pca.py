@@ -1,8 +1,9 @@
 """Principal components of dense or sparse features, fitted and applied in blocks of rows.
 
-With mean m, covariance S = V diag(l) V' and the k largest eigenvalues, a row becomes ``(x - m) V_k diag(l_k)^(-1/2)``:
-whitened scores, whose covariance is the identity. Dense features are scaled to unit variance first, so that S is their
-correlation. Sparse ones are not: that would weigh the rarest terms most.
+With mean m, covariance S = V diag(l) V' and the k largest eigenvalues, a row becomes ``(x - m) V_k``, or, whitened,
+``(x - m) V_k diag(l_k)^(-1/2)``, whose covariance is the identity. Dense features are scaled to unit variance first, so
+that S is their correlation. Sparse ones are not: that would weigh the rarest terms most. Sparse rows are scaled to
+length 1 first, so that long rows do not outweigh short ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from xcore.embedding.base import BlocksOf, Embedding
 from xcore.errors import ConfigError
 from xcore.numeric.arrays import write_arrays
 from xcore.numeric.checks import ArrayFile
-from xcore.numeric.matrices import Float32, Float64, row_blocks
+from xcore.numeric.matrices import Float32, Float64, normalise_rows, row_blocks
 from xcore.numeric.parallel import over_blocks, single_threaded_blas
 from xcore.numeric.products import add_gram, product_of_rows
 from xcore.saved import Count, Described, read_json
@@ -38,7 +39,7 @@ CHANCE = 1.25
 
 
 class Pca(Embedding):
-    """Whitened principal components.
+    """Principal components.
 
     Notes
     -----
@@ -59,7 +60,14 @@ class Pca(Embedding):
         description="Number of components to keep, at most the number of features. More components keep more "
         "information and cost more time and memory.",
     )
-    whiten: bool = Field(True, description="Scale each component to variance 1.")
+    whiten: bool = Field(
+        False,
+        description="Scale each component to variance 1. Components of little variance, which are mostly noise, then "
+        "count as much as the first ones.",
+    )
+    normalise: bool = Field(
+        True, description="Scale each sparse row to length 1 first. Dense rows are taken as they are."
+    )
     standardise: Literal["auto", "always", "never"] = Field(
         "auto", description="Scale each input feature to variance 1 first. auto: only if the features are dense."
     )
@@ -93,6 +101,7 @@ class Pca(Embedding):
         """
         if isinstance(blocks, Iterator):
             raise ConfigError("blocks of rows are read several times: give a list or another iterable, not an iterator")
+        blocks = _UnitRows(blocks) if self.normalise else blocks
         with single_threaded_blas():
             moments = _Moments.of(blocks, self.exact_features)
             if moments.n < 2:
@@ -111,7 +120,12 @@ class Pca(Embedding):
         kept = variances > SMALLEST_VARIANCE * variances.max(initial=0.0)
         length = np.where(kept, variances, 1.0) ** -0.5 if self.whiten else np.ones(k)
         components = scale[:, None] * vectors * (length * kept)
-        return FittedPca(moments.mean.astype(np.float32), components.astype(np.float32), variances.astype(np.float32))
+        return FittedPca(
+            moments.mean.astype(np.float32),
+            components.astype(np.float32),
+            variances.astype(np.float32),
+            self.normalise,
+        )
 
     def _standardises(self, is_dense: bool) -> bool:
         return is_dense if self.standardise == "auto" else self.standardise == "always"
@@ -148,11 +162,14 @@ class FittedPca:
         With all scaling in them.
     variances : float32 (k,)
         Along each component, before whitening.
+    normalise : bool
+        Whether sparse rows are scaled to length 1 first.
     """
 
     mean: Float32
     components: Float32
     variances: Float32
+    normalise: bool = False
 
     @property
     def n_features(self) -> int:
@@ -169,6 +186,7 @@ class FittedPca:
         if not sp.issparse(block):
             centred = np.ascontiguousarray(block, np.float32) - self.mean
             return product_of_rows(centred, np.ascontiguousarray(self.components.T))
+        block = normalise_rows(block) if self.normalise else block
         out = np.empty((block.shape[0], self.dimensions), np.float32)
         offset = (self.mean.astype(np.float64) @ self.components.astype(np.float64)).astype(np.float32)
 
@@ -182,8 +200,9 @@ class FittedPca:
         """Write ``<name>.safetensors`` and ``<name>.json``."""
         arrays = {"mean": self.mean, "components": self.components, "variances": self.variances}
         write_arrays(directory / f"{name}.safetensors", arrays)
-        shape = {"kind": "pca", "n_features": self.n_features, "dimensions": self.dimensions}
-        (directory / f"{name}.json").write_text(json.dumps(shape, indent=2) + "\n")
+        about = {"kind": "pca", "n_features": self.n_features, "dimensions": self.dimensions}
+        about_all = {**about, "normalise": self.normalise}
+        (directory / f"{name}.json").write_text(json.dumps(about_all, indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: Path, name: str = "embedding") -> Self:
@@ -194,6 +213,7 @@ class FittedPca:
                 file.take("mean", np.float32, (about.n_features,)).finite().array,
                 file.take("components", np.float32, (about.n_features, about.dimensions)).finite().array,
                 file.take("variances", np.float32, (about.dimensions,)).finite().within(0, np.inf).array,
+                about.normalise,
             )
 
 
@@ -203,6 +223,17 @@ class _About(Described):
     kind: Literal["pca"]
     n_features: Count
     dimensions: Count
+    normalise: bool
+
+
+@dataclass(frozen=True)
+class _UnitRows:
+    """Blocks of rows, the sparse ones with rows of length 1; may be read again and again."""
+
+    blocks: Iterable[Rows]
+
+    def __iter__(self) -> Iterator[Rows]:
+        return (normalise_rows(block) if sp.issparse(block) else block for block in self.blocks)
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,9 @@ class Tree(Component):
         "paper. eigen: split along the first principal axis.",
     )
     strength: float = Field(
-        0.1, gt=0, description="Weight of the L2 penalty on the parameters of a node. A larger weight regularises more."
+        10.0,
+        gt=0,
+        description="Weight of the L2 penalty on the parameters of a node. A larger weight regularises more.",
     )
     penalty: Literal["const", "per_label"] = Field(
         "const",

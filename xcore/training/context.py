@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,10 @@ from xcore.components import Report, silent
 
 # Measure the learning curve after the last epoch, after each epoch, or also at 1/128, 1/64, ..., 1/2 of the first.
 CurvePoints: TypeAlias = Literal["last", "epochs", "early"]
+
+
+def _unread(sentence: str) -> None:
+    """Nobody reads it."""
 
 
 def _first_generator() -> np.random.Generator:
@@ -39,6 +43,8 @@ class FitContext:
         Threads to use; None: as many as numba is set to use. No bit of a result depends on it.
     curve : 'last', 'epochs' or 'early'
         When the learning curve is measured.
+    note : callable
+        Receives sentences for the person who reads the result of the run.
     """
 
     rng: np.random.Generator = field(default_factory=_first_generator)
@@ -47,6 +53,7 @@ class FitContext:
     device: str = "auto"
     threads: int | None = None
     curve: CurvePoints = "epochs"
+    note: Callable[[str], None] = _unread
 
     @contextmanager
     def limited_threads(self) -> Iterator[None]:

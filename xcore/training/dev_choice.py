@@ -29,9 +29,19 @@ def ideal_gains(truth: CSR) -> Float64:
 
 
 def ndcg(hits: Float64, ideal: Float64) -> float:
-    """nDCG@5 of rankings: `hits` (n, k), best first, and the `ideal_gains` of the rows."""
+    """Mean nDCG@5 of rankings: `hits` (n, k), best first, and the `ideal_gains` of the rows."""
+    return float(_ndcg_of_rows(hits, ideal).mean())
+
+
+def row_ndcg(top: TopK, truth: CSR) -> Float64:
+    """nDCG@5 of each row's ranking (n,)."""
+    return _ndcg_of_rows(hits_of(top.labels, truth), ideal_gains(truth))
+
+
+def _ndcg_of_rows(hits: Float64, ideal: Float64) -> Float64:
     first = hits[:, :DEPTH]
-    return float(((first / np.log2(np.arange(first.shape[1]) + 2)).sum(axis=1) / ideal).mean())
+    gains: Float64 = (first / np.log2(np.arange(first.shape[1]) + 2)).sum(axis=1) / ideal
+    return gains
 
 
 def dev_metrics(top: TopK, truth: CSR) -> dict[str, float]:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from xcore.embedding.pca import FittedPca, Pca
 from xcore.errors import ConfigError
-from xcore.numeric.matrices import CSR, row_blocks
+from xcore.numeric.matrices import CSR, csr, row_blocks
 from xcore.numeric.products import product_of_rows
 
 
@@ -44,7 +44,7 @@ def leading(covariance: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_dense_scores_are_the_whitened_components_of_the_correlation() -> None:
     X = dense_rows()
-    pca = fitted(Pca(dimensions=3), X)
+    pca = fitted(Pca(dimensions=3, whiten=True), X)
     values, vectors = leading(np.corrcoef(X.T.astype(np.float64)), 3)
     standard = (X - X.mean(axis=0, dtype=np.float64)) / X.std(axis=0, ddof=1, dtype=np.float64)
     expected, scores = standard @ vectors / np.sqrt(values), pca.transform(X)
@@ -56,7 +56,7 @@ def test_dense_scores_are_the_whitened_components_of_the_correlation() -> None:
 
 def test_sparse_scores_are_components_of_the_covariance_unscaled() -> None:
     X = sparse_rows()
-    scores = fitted(Pca(dimensions=4, whiten=False), X).transform(X)
+    scores = fitted(Pca(dimensions=4, normalise=False), X).transform(X)
     dense = X.toarray().astype(np.float64)
     _, vectors = leading(np.cov(dense.T), 4)
     assert np.allclose(np.abs(scores), np.abs((dense - dense.mean(axis=0)) @ vectors), atol=1e-4)
@@ -64,8 +64,8 @@ def test_sparse_scores_are_components_of_the_covariance_unscaled() -> None:
 
 def test_the_randomised_search_finds_the_leading_components() -> None:
     X = sparse_rows()
-    exact = fitted(Pca(dimensions=5), X)
-    searched = fitted(Pca(dimensions=5, exact_features=10, oversampling=10), X)
+    exact = fitted(Pca(dimensions=5, whiten=True), X)
+    searched = fitted(Pca(dimensions=5, exact_features=10, oversampling=10, whiten=True), X)
     assert np.allclose(searched.variances, exact.variances, rtol=1e-3)
     same = np.abs(np.sum(searched.transform(X) * exact.transform(X), axis=0)) / (X.shape[0] - 1)
     assert same == pytest.approx(np.ones(5), abs=1e-2)
@@ -96,7 +96,7 @@ def test_one_thread_and_two_give_the_same_bits(exact_features: int) -> None:
 def test_constant_and_repeated_features_become_zeros_and_not_nan() -> None:
     X = dense_rows()
     bent = np.hstack([X, np.full((len(X), 1), 7.0, np.float32), X[:, :1]])
-    scores = fitted(Pca(dimensions=8), bent).transform(bent)
+    scores = fitted(Pca(dimensions=8, whiten=True), bent).transform(bent)
     assert np.isfinite(scores).all()
     assert (np.abs(scores[:, 6:]) == 0).all()
     assert np.allclose(scores[:, :6].var(axis=0, ddof=1), 1, atol=1e-3)
@@ -104,14 +104,14 @@ def test_constant_and_repeated_features_become_zeros_and_not_nan() -> None:
 
 def test_components_of_components_are_the_first_ones_in_order() -> None:
     X = dense_rows()
-    scores = fitted(Pca(dimensions=6), X).transform(X)
-    again = fitted(Pca(dimensions=2), scores).transform(scores)
+    scores = fitted(Pca(dimensions=6, whiten=True), X).transform(X)
+    again = fitted(Pca(dimensions=2, whiten=True), scores).transform(scores)
     assert np.allclose(again, scores[:, :2], atol=1e-4)
 
 
 def test_a_saved_projection_gives_the_same_bits(tmp_path: Path) -> None:
     X = sparse_rows()
-    pca = fitted(Pca(dimensions=3), X)
+    pca = fitted(Pca(dimensions=3, whiten=True), X)
     pca.save(tmp_path)
     assert (tmp_path / "embedding.json").exists()
     assert np.array_equal(FittedPca.load(tmp_path).transform(X), pca.transform(X))
@@ -137,3 +137,11 @@ def test_a_product_of_rows_does_not_depend_on_neighbours(d: int, m: int) -> None
     assert np.allclose(whole, left.astype(np.float64) @ right.T.astype(np.float64), atol=1e-4)
     for row in (0, 5, 69):
         assert np.array_equal(product_of_rows(left[row : row + 1], right)[0], whole[row])
+
+
+def test_the_length_of_a_sparse_row_does_not_change_its_components() -> None:
+    X = sparse_rows()
+    longer = csr(X.data * 7, X.indices, X.indptr, X.shape[1])
+    pca = fitted(Pca(dimensions=5), X)
+    assert np.allclose(pca.transform(X), pca.transform(longer), atol=1e-6)
+    assert np.allclose(fitted(Pca(dimensions=5), longer).components, pca.components, atol=1e-5)

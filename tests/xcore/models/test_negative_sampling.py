@@ -29,7 +29,7 @@ from xcore.models.negative_sampling.updates import (
     step_separable,
 )
 from xcore.numeric.matrices import CSR, NO_LABEL, binary_csr, csr
-from xcore.sampling.sampler import FittedUniform
+from xcore.sampling.sampler import FittedUniform, Tree
 from xcore.training import checkpoints
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData
@@ -295,7 +295,7 @@ def test_without_its_correction_the_model_ranks_by_what_the_noise_does_not_know(
     data = rows_of(400)
     accuracy = {}
     for correct in (True, False):
-        fitted = options(correct_bias=correct).fit(data, FitContext(rng=np.random.default_rng(0)))
+        fitted = options(correct_bias=correct, tree=Tree(strength=0.1)).fit(data, FitContext())
         best = fitted.predict_topk(data.X, 1).labels[:, 0]
         accuracy[correct] = data.Y.toarray()[np.arange(400), best].mean()
     assert accuracy[True] > accuracy[False] + 0.2
@@ -338,7 +338,8 @@ def test_doubted_positives_count_less_in_the_first_biases_and_in_the_noise() -> 
     assert np.allclose(untrained.scorer.biases, np.log([0.8, 0.2]), atol=1e-4)
     noise = options("frequency", epochs=1, held_out_share=0).fit(data, FitContext()).scorer.noise
     assert np.allclose(noise.log_prob_all(X[:1]), np.log([[41 / 52, 11 / 52]]), atol=1e-4)
-    tree = options("adversarial", epochs=1, held_out_share=0).fit(data, FitContext()).scorer.noise
+    weak = Tree(strength=0.1)
+    tree = options("adversarial", epochs=1, held_out_share=0, tree=weak).fit(data, FitContext()).scorer.noise
     assert np.exp(tree.log_prob_all(np.zeros((1, tree.n_features), np.float32)))[0, 1] < 0.35
 
 
@@ -420,3 +421,50 @@ def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     FittedNegativeSampling(3, 2, np.arange(2, dtype=np.int32), scorer, None, None).save(tmp_path)
     with pytest.raises(ArtifactDamaged, match="do not fit together: the noise knows 3 labels, the weights 2"):
         NegativeSampling.load(tmp_path)
+
+
+def epochs_of(fit_options: NegativeSampling, data: TrainingData) -> tuple[FittedNegativeSampling, int]:
+    seen: list[Mapping[str, float]] = []
+
+    def report(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
+        if metrics:
+            seen.append(metrics)
+
+    return fit_options.fit(data, FitContext(report=report)), len(seen)
+
+
+def test_training_stops_without_progress_on_held_out_rows_and_keeps_the_best_epoch() -> None:
+    data = rows_of(400)
+    stopped, n_epochs = epochs_of(options(epochs=100, patience=2), data)
+    assert n_epochs < 100
+    best, _ = epochs_of(options(epochs=n_epochs - 2, patience=0), data)
+    assert np.array_equal(stopped.scorer.weights, best.scorer.weights)
+    assert np.array_equal(stopped.scorer.biases, best.scorer.biases)
+    last, _ = epochs_of(options(epochs=n_epochs, patience=0), data)
+    assert not np.array_equal(stopped.scorer.weights, last.scorer.weights)
+
+
+def test_the_learning_rate_follows_the_scale_of_the_features() -> None:
+    rng = np.random.default_rng(5)
+    X, classes = rng.standard_normal((300, 6)).astype(np.float32), rng.integers(0, 4, 300)
+    X[np.arange(300), classes] += 2
+    Y = binary_csr(classes, np.arange(301), 4)
+    found = []
+    for scale in (1.0, 0.02):
+        fitted = options("uniform", learning_rate=None).fit(TrainingData.of(X * scale, Y), FitContext())
+        found.append(fitted.predict_topk(X * scale, 1).labels[:, 0])
+    assert (found[0] == classes).mean() > 0.8
+    assert (found[1] == classes).mean() > 0.8
+
+
+@pytest.mark.parametrize(("dimensions", "is_advised"), [(2, True), (40, False)])
+def test_a_fit_says_when_a_ridge_regression_ranks_better(dimensions: int, is_advised: bool) -> None:
+    """Each of 40 labels has a feature of its own: two components cannot tell them apart, forty can."""
+    rng, notes = np.random.default_rng(0), list[str]()
+    classes = rng.integers(0, 40, 800)
+    X = binary_csr(classes, np.arange(801), 40)
+    Y = binary_csr(classes, np.arange(801), 40)
+    made = options(embedding={"kind": "pca", "dimensions": dimensions}, epochs=40, learning_rate=None)
+    made.fit(TrainingData.of(X, Y), FitContext(note=notes.append))
+    assert len(notes) == is_advised
+    assert all("ridge regression ranks 80 held-out rows better" in note for note in notes)

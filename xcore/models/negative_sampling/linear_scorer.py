@@ -9,10 +9,11 @@ import numba
 import numpy as np
 
 from xcore.models.negative_sampling.pairs import Pairs
-from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK, row_blocks
+from xcore.numeric.matrices import NO_LABEL, Float32, Float64, Int32, TopK, csr, row_blocks
 from xcore.numeric.parallel import over_blocks
 from xcore.numeric.products import product_of_rows
 from xcore.sampling.sampler import FittedSampler, FittedTree
+from xcore.training.dev_choice import DEPTH, row_ndcg
 
 BLOCK_SCORES = 2**24
 EVALUATED_ROWS = 64
@@ -72,6 +73,13 @@ class Scorer:
         named = np.take_along_axis(labels, np.maximum(top.labels, 0), axis=1)
         named[np.isneginf(top.scores)] = NO_LABEL
         return TopK(named.astype(np.int32), top.scores)
+
+
+def best_classes(scores: Float32, k: int) -> TopK:
+    """The k largest of each row of scores (n, C)."""
+    top = _empty(len(scores), k)
+    _fill_best(scores, top)
+    return top
 
 
 def _empty(n: int, k: int) -> TopK:
@@ -140,6 +148,17 @@ def _evaluate(scorer: Scorer, X: Float32, Z: Float32, pairs: Pairs) -> dict[str,
         likelihood += float(shares @ (scores[of_row, classes] - norm[of_row]))
     metrics = {"accuracy": n_right / n_rows, "log_likelihood": likelihood / n_rows}
     return metrics | ({"accuracy_uncorrected": n_raw_right / n_rows} if scorer.noise is not None else {})
+
+
+def ranking_quality(scorer: Scorer, X: Float32, Z: Float32, pairs: Pairs) -> Float64:
+    """nDCG@5 of each row that has pairs, (n_rows,): how high its classes stand by the corrected scores."""
+    found = [np.zeros(0)]
+    with np.errstate(invalid="ignore"):
+        for rows, classes, _, of_row in _blocks(pairs):
+            starts = np.searchsorted(of_row, np.arange(len(rows) + 1))
+            own = csr(np.ones(len(classes)), classes, starts, len(scorer.biases))
+            found.append(row_ndcg(scorer.exact_topk(X[rows], Z[rows], DEPTH), own))
+    return np.concatenate(found)
 
 
 def _blocks(pairs: Pairs) -> Iterator[tuple[Int32, Int32, Float32, np.ndarray]]:

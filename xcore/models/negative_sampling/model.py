@@ -16,13 +16,14 @@ from xcore.embedding.pca import FittedPca, Pca
 from xcore.errors import ArtifactDamaged, ConfigError
 from xcore.models.base import Model, ScoreScale, rows_for
 from xcore.models.negative_sampling.label_sampler import LabelSampler
-from xcore.models.negative_sampling.linear_scorer import Scorer, evaluate
+from xcore.models.negative_sampling.linear_scorer import Scorer, evaluate, ranking_quality
 from xcore.models.negative_sampling.pairs import Positives, Split
 from xcore.models.negative_sampling.sgd import FirstBiases, Method, Problem, Schedule, train
+from xcore.models.negative_sampling.simple_model import advice
 from xcore.models.negative_sampling.updates import Parameters
 from xcore.numeric.arrays import write_arrays
 from xcore.numeric.checks import ArrayFile, is_finite
-from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK
+from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK, row_blocks
 from xcore.sampling.sampler import FittedSampler, FittedTree, Frequency, Tree, Uniform, load_sampler
 from xcore.saved import Count, Described, read_json
 from xcore.training.checkpoints import Checkpoints, training_name
@@ -33,6 +34,8 @@ from xcore.training.stages import DeclaredStage, RowMap
 FEWEST_STEPS = 20  # an epoch; small data take smaller batches
 MAX_SOFTMAX_CLASSES = 100_000
 WITH_TREE = {"adversarial", "nce"}
+FIRST_STEP = 2.0  # how far a first step moves the score of a row, if no learning rate is given
+SMALLEST_SIZE = 1e-6
 
 
 class NegativeSampling(Positives, Model):
@@ -46,8 +49,14 @@ class NegativeSampling(Positives, Model):
     -----
     - A step costs O(batch_size n_negatives (d + k log C)), whatever the number C of labels; the full softmax costs
       O(batch_size d C). Memory is that of the weights and of Adagrad's sums, 8 C d bytes, and the dense features.
-    - Sparse features become whitened principal components first; dense ones are taken as they are. These, their
-      projection and the tree are stages: they are made once for all models that share them.
+    - Sparse features become principal components first; dense ones are taken as they are. These, their projection and
+      the tree are stages: they are made once for all models that share them. The components limit what can be learnt:
+      where a ridge regression of the rows themselves ranks held-out rows better, the fit says so.
+    - The components are not whitened. Whitened, those of little variance are mostly noise, and Adagrad, whose steps
+      have the same size in every direction, learns them by heart.
+    - Without a given learning rate, it is 2 divided by the mean of ``|x|_1`` over the training rows: a first step then
+      moves the score of a row by about 2, whatever the scale and the number of the features.
+    - After each epoch, nDCG@5 is measured on the held-out rows. `patience` and the kept weights follow from it.
     - Labels without a training row are not trained, and never offered.
     - With ``labels: all`` every label of a row is a positive of its own (ours; the paper keeps the smallest id), so
       that scores estimate how a row's label is distributed. A target q multiplies its positive's part of the loss, with
@@ -86,7 +95,15 @@ class NegativeSampling(Positives, Model):
         title="Negatives",
         description="Number of negative labels drawn per positive. Training time grows with it.",
     )
-    learning_rate: float = Field(0.03, gt=0, description="Learning rate of Adagrad.")
+    patience: int = Field(
+        3,
+        ge=0,
+        description="Stop after this many epochs without a better nDCG@5 on the held-out rows, and keep the weights "
+        "of the best epoch. 0: run all epochs and keep the last weights.",
+    )
+    learning_rate: float | None = Field(
+        None, gt=0, description="Learning rate of Adagrad. None: it follows from the size of the features."
+    )
     regulariser: float = Field(
         1e-3,
         ge=0,
@@ -128,7 +145,7 @@ class NegativeSampling(Positives, Model):
             declared["embedding"] = DeclaredStage(self.embedding)
         if self.method in WITH_TREE:
             seen = "embedding" if declared else None
-            declared["projection"] = DeclaredStage(Pca(dimensions=self.tree_dimensions), rows=seen)
+            declared["projection"] = DeclaredStage(Pca(dimensions=self.tree_dimensions, whiten=True), rows=seen)
             declared["tree"] = DeclaredStage(self.sampler, rows="projection")
         return declared
 
@@ -152,21 +169,32 @@ class NegativeSampling(Positives, Model):
         self._check(len(split.labels))
         noise = self._noise(data, Z, split)
         used = noise if self._corrects() else None
-        held_out = (X, Z, split.held_out)
+        held_out = measured = (X, Z, split.held_out)
         if data.dev is not None:
-            held_out = (*maps.apply(data.dev.X), split.of_others(data.dev.Y, self.labels))
+            measured = (*maps.apply(data.dev.X), split.of_others(data.dev.Y, self.labels))
+
+        def scorer_of(parameters: Parameters) -> Scorer:
+            return Scorer(parameters.rows, parameters.biases.copy(), used)
 
         def measure(parameters: Parameters) -> dict[str, float]:
-            scorer = Scorer(parameters.rows, parameters.biases.copy(), used)
-            return evaluate(scorer, *held_out) if len(held_out[2]) else {}
+            return evaluate(scorer_of(parameters), *measured) if len(measured[2]) else {}
+
+        def judge(parameters: Parameters) -> float:
+            return float(ranking_quality(scorer_of(parameters), *held_out).mean())
 
         name = training_name(self._training_options(), seed, (X, data.Y)) if context.scratch else ""
-        problem, schedule = self._problem(X, Z, split, noise), self._schedule(split, seed)
+        problem = self._problem(X, Z, split, noise)
+        schedule = self._schedule(problem, seed)
         sampler = [data.stages[role] for role in ("projection", "tree") if role in data.stages]
         spent = (sum(stage.seconds for stage in sampler), sum(stage.cpu_seconds for stage in sampler))
         checkpoints = Checkpoints(context.scratch, name)
-        parameters = train(problem, schedule, spent, measure, context.report, checkpoints, context.curve)
-        scorer = Scorer(*parameters.without_sums(), used)
+        judging = judge if len(split.held_out) else None
+        weights = train(problem, schedule, spent, measure, judging, context.report, checkpoints, context.curve)
+        scorer = Scorer(*weights, used)
+        if maps.embedding and len(split.held_out):
+            said = advice(data.X, split, ranking_quality(scorer, *held_out))
+            if said:
+                context.note(said)
         n_features = maps.embedding.n_features if maps.embedding else X.shape[1]
         return FittedNegativeSampling(
             n_features, data.n_labels, split.labels, scorer, maps.embedding, maps.projection, self.shortlist
@@ -212,16 +240,18 @@ class NegativeSampling(Positives, Model):
             log_noise = noise.log_prob(Z[pairs.rows], pairs.classes[:, None])[:, 0]
         return Problem(X, Z, pairs, len(split.labels), noise, log_noise)
 
-    def _schedule(self, split: Split, seed: int) -> Schedule:
+    def _schedule(self, problem: Problem, seed: int) -> Schedule:
+        rate = self.learning_rate or FIRST_STEP / max(mean_size(problem.X), SMALLEST_SIZE)
         return Schedule(
             method=self.method,
             epochs=self.epochs,
-            batch_size=min(self.batch_size, -(-len(split.train) // FEWEST_STEPS)),
+            batch_size=min(self.batch_size, -(-len(problem.pairs) // FEWEST_STEPS)),
             n_negatives=self.n_negatives,
-            learning_rate=self.learning_rate,
+            learning_rate=rate,
             regulariser=self.regulariser,
             prior_variance=self.prior_variance,
             first_biases=self.first_biases,
+            patience=self.patience,
             seed=np.uint64(seed),
         )
 
@@ -360,6 +390,11 @@ class FittedNegativeSampling:
         if isinstance(noise, FittedTree) and noise.n_features != seen:
             return f"the tree takes {noise.n_features} features, the projection makes {seen}"
         return None
+
+
+def mean_size(X: Float32) -> float:
+    """The mean over rows of ``|x|_1``."""
+    return sum(float(np.abs(X[part]).sum(dtype=np.float64)) for part in row_blocks(len(X), 4096)) / max(len(X), 1)
 
 
 def _load_parts(directory: Path, wanted: Sequence[str]) -> dict[str, Any]:

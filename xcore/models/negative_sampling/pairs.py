@@ -99,11 +99,11 @@ class Positives(Component):
         description="Which labels of a row are positives. all: each label; first: only the label with the smallest id.",
     )
     held_out_share: float = Field(
-        0.01,
+        0.05,
         ge=0,
         le=0.5,
-        description="Share of the rows that is not trained on. The learning curve of the training is "
-        "measured on these rows.",
+        description="Share of the rows that is not trained on. The learning curve is measured on these rows, and "
+        "they say when to stop.",
     )
     max_held_out: int = Field(1000, ge=0, description="Maximum number of rows that are held out.")
 

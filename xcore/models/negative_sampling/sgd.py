@@ -82,6 +82,7 @@ class Schedule:
     regulariser: float
     prior_variance: float
     first_biases: FirstBiases
+    patience: int
     seed: np.uint64
 
 
@@ -99,6 +100,12 @@ class State:
         Sum of the losses of this epoch's steps.
     seconds, cpu_seconds : float
         Time spent on the sampler and on steps: by the clock, and by all threads of this process.
+    best_score : float
+        The highest score of an epoch so far.
+    idle : int
+        Epochs since then.
+    best : tuple of float32 (C, d) and (C,), or None
+        Weights and biases of the best epoch; None where no epoch has been judged.
     """
 
     parameters: Parameters
@@ -107,18 +114,35 @@ class State:
     loss: float = 0.0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    best_score: float = -np.inf
+    idle: int = 0
+    best: tuple[Float32, Float32] | None = None
 
     def arrays(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""
-        numbers = np.array([self.step, self.loss, self.seconds, self.cpu_seconds])
-        return self.parameters._asdict() | {"etas": self.etas, "numbers": numbers}
+        numbers = (self.step, self.idle, self.loss, self.seconds, self.cpu_seconds, self.best_score)
+        kept = {"best_weights": self.best[0], "best_biases": self.best[1]} if self.best else {}
+        return self.parameters._asdict() | {"etas": self.etas, "numbers": np.array(numbers)} | kept
 
     @classmethod
     def of(cls, arrays: Mapping[str, Any]) -> State:
         """What `arrays` gave."""
-        step, *others = arrays["numbers"].tolist()
+        step, idle, loss, seconds, cpu_seconds, best_score = arrays["numbers"].tolist()
         parameters = Parameters(*(arrays[name] for name in Parameters._fields))
-        return cls(parameters, arrays["etas"], int(step), *others)
+        best = (arrays["best_weights"], arrays["best_biases"]) if "best_weights" in arrays else None
+        times = (loss, seconds, cpu_seconds)
+        return cls(parameters, arrays["etas"], int(step), *times, best_score, int(idle), best)
+
+    def judge(self, score: float) -> None:
+        """Close an epoch, and keep its weights if none before had a higher score."""
+        self.idle += 1
+        if score > self.best_score:
+            self.best_score, self.idle = score, 0
+            self.best = (self.parameters.weights.copy(), self.parameters.biases.copy())
+
+    def finish(self) -> tuple[Float32, Float32]:
+        """Weights and biases that training ends with: those of the best epoch, or the last ones."""
+        return self.best or self.parameters.without_sums()
 
     def spent(self) -> dict[str, float]:
         """The time spent so far, as metrics."""
@@ -130,11 +154,16 @@ def train(
     schedule: Schedule,
     seconds_before: tuple[float, float],
     evaluate: Callable[[Parameters], dict[str, float]],
+    judge: Callable[[Parameters], float] | None,
     report: Report,
     checkpoints: Checkpoints,
     points: CurvePoints = "epochs",
-) -> Parameters:
-    """Run all epochs, or what a checkpoint left of them; `points` says where the learning curve is measured."""
+) -> tuple[Float32, Float32]:
+    """Run all epochs, or what a checkpoint left of them, and give weights and biases.
+
+    Training stops after `patience` epochs without a higher score of `judge`, and the weights of the best epoch are
+    kept. Without a judge or without patience every epoch is run. `points` says where the learning curve is measured.
+    """
     kept = checkpoints.read()
     state = State.of(kept) if kept else _first_state(problem, schedule, *seconds_before)
     n_pairs = len(problem.pairs)
@@ -142,7 +171,8 @@ def train(
     total, advance = schedule.epochs * n_batches, _step_of(problem, schedule)
     pause = max(1, n_batches // REPORTS_AN_EPOCH)
     early = {n_batches >> halvings for halvings in range(1, FIRST_POINTS)} if points == "early" else set[int]()
-    while state.step < total:
+    judge = judge if schedule.patience else None
+    while state.step < total and (judge is None or state.idle < schedule.patience):
         epoch, first = divmod(state.step, n_batches)
         order = np.random.default_rng([int(schedule.seed), epoch]).permutation(n_pairs)
         for number in range(first, n_batches):
@@ -163,10 +193,13 @@ def train(
         if points != "last" or epoch + 1 == schedule.epochs:
             metrics |= evaluate(state.parameters)
         state.loss = 0.0
+        if judge is not None:
+            state.judge(judge(state.parameters))
         if checkpoints.is_due() or epoch + 1 == schedule.epochs:
             checkpoints.write(state.arrays())
         report(state.step, total, metrics)
-    return state.parameters
+    report(total, total)
+    return state.finish()
 
 
 def _first_state(problem: Problem, schedule: Schedule, seconds: float, cpu_seconds: float) -> State:
