@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ class Version:
     number: int
     tags: Mapping[str, str]
     aliases: tuple[str, ...]
+    created: datetime
+    description: str
 
     @property
     def model(self) -> ArtifactRef:
@@ -318,4 +321,5 @@ def _aliases(client: MlflowClient, name: str) -> dict[str, str] | None:
 
 def _version(version: ModelVersion, aliases: Mapping[str, str] | None) -> Version:
     own = tuple(sorted(alias for alias, number in (aliases or {}).items() if number == str(version.version)))
-    return Version(version.name, int(version.version), dict(version.tags), own)
+    made = datetime.fromtimestamp(version.creation_timestamp / 1000, UTC)
+    return Version(version.name, int(version.version), dict(version.tags), own, made, version.description or "")

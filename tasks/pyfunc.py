@@ -51,6 +51,10 @@ class ServedModel(PythonModel):
             raise MlflowException(str(error), INVALID_PARAMETER_VALUE) from None
         return pd.DataFrame({name: answer[name].to_pylist() for name in answer.column_names})
 
+    def nearest(self, frame: pd.DataFrame, n: int) -> list[dict[str, Any]]:
+        """The training rows and label names that weigh most in the answer to the first row, the nearest first."""
+        return self._scorer.nearest(self._rows(frame), n)
+
     def _rows(self, frame: pd.DataFrame) -> pa.RecordBatch:
         columns = COLUMNS[self._scorer.form]
         return pa.record_batch(

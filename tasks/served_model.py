@@ -46,7 +46,7 @@ def served_parts(parts: ModelParts, labels: LabelFile | None, folder: Path) -> d
         "python_model": str(SERVING_CODE),
         "artifacts": {name: str(path) for name, path in files.items()},
         "code_paths": [str(Path(next(iter(xcore.__path__))))],
-        "model_config": {"form": parts.used.form},
+        "model_config": {"form": parts.used.form, "scale": parts.used.family.score_scale},
         "signature": _signature(parts.used.form),
         "input_example": (_example(Dataset(dataset)), {"k": 5}),
         "pip_requirements": [f"{library}=={metadata.version(library)}" for library in _libraries(parts.used)],

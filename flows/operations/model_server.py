@@ -1,23 +1,29 @@
-"""A registered model served over HTTP: MLflow's scoring server behind a check of Host and Origin."""
+"""A registered model served over HTTP, with a page to try it, behind a check of Host and Origin."""
 
 from __future__ import annotations
 
 from flows.operations.services import choose_port
 from flows.operations.trusted import TrustedOnly, trusted_names
 from tasks.model_registry import find_version
-from tasks.scoring_app import scoring_application
 
 USUAL_PORT = 5001
 
 
 def serve_version(name: str, which: str, host: str, wanted_port: int | None) -> int:
-    """Serve the version `which` (an alias or a number) until Ctrl-C. Rows go to ``/invocations``, as with MLflow."""
+    """Serve the version `which` (an alias or a number) until Ctrl-C. Rows go to ``/invocations``, as with MLflow.
+
+    A version that is named by an alias is exchanged when the alias moves.
+    """
     port = choose_port(host, wanted_port, USUAL_PORT)
     names = trusted_names(host, port)
     version = find_version(name, which)
 
     import uvicorn
 
+    from flows.operations.model_app import model_application
+
     print(f"loading {version} ...", flush=True)
-    uvicorn.run(TrustedOnly(scoring_application(version), names), host=host, port=port)
+    application = model_application(name, which)
+    print(f"page to try it: http://{names[0]}/", flush=True)
+    uvicorn.run(TrustedOnly(application, names), host=host, port=port)
     return 0

@@ -215,7 +215,7 @@ def test_the_served_champion_refuses_strangers(trained: Workplace, tmp_path: Pat
             assert status == 200, text
             assert len(json.loads(text)["predictions"][0]["labels"]) == 3
         for caller in strangers(port):
-            for path in ("/invocations", "/ping", "/health", "/version", "/docs"):
+            for path in ("/invocations", "/ping", "/health", "/version", "/docs", "/", "/api/model", "/metrics"):
                 method, body = ("POST", rows) if path == "/invocations" else ("GET", None)
                 assert caller.ask(path, method, body)[0] == 403, (caller, path)
 

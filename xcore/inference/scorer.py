@@ -15,6 +15,7 @@ from xcore.components import Component
 from xcore.data.readers.base import Form
 from xcore.errors import ConfigError
 from xcore.models.base import Extensible, Fitted
+from xcore.models.reasons import Remembering
 from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts, rows_with
 from xcore.text.family import AnyFittedText
 from xcore.training.data import LabelSide, Matrix
@@ -126,6 +127,23 @@ class Scorer:
 
         scores = pa.ListArray.from_arrays(offsets, pa.array(top.scores[kept], pa.float32()))
         return pa.table({"labels": lists(self.label_ids), "names": lists(self.label_names), "scores": scores})
+
+    def nearest(self, rows: pa.RecordBatch, n: int) -> list[dict[str, Any]]:
+        """The keys that weigh most in the answer to the first row: ``row`` or ``label``, and ``weight``.
+
+        ``row`` counts the training rows that have labels. A model that does not remember its training rows has none.
+        """
+        if not isinstance(self.fitted, Remembering):
+            return []
+        near = self.fitted.evidence(self.features(rows.slice(0, 1)), n)
+        found: list[dict[str, Any]] = []
+        for row, label, weight in zip(near.rows[0].tolist(), near.labels[0].tolist(), near.weights[0], strict=True):
+            if row >= 0:
+                found.append({"row": row, "weight": float(weight)})
+            elif label >= 0:
+                named = {"label": self.label_ids[label].as_py(), "name": self.label_names[label].as_py()}
+                found.append({**named, "weight": float(weight)})
+        return found
 
     def features(self, rows: pa.RecordBatch) -> Matrix:
         """The rows in the form that the model takes.

@@ -14,7 +14,7 @@ from xcore.artifacts.identity import code_digests
 
 ROOT = Path(xcore.__file__).parents[1]
 # The last one asks for the package's folder, and the others use it.
-MAKES_NO_ARTIFACT = {"tasks.model_registry", "tasks.scoring_app", "tasks.served_model"}
+MAKES_NO_ARTIFACT = {"tasks.model_registry", "tasks.known_rows", "tasks.scoring_app", "tasks.served_model"}
 
 
 def loaded_after(code: str) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field
@@ -16,30 +16,13 @@ from xcore.models.base import rows_for
 from xcore.models.memory.answers import Settings, Values, key_weights
 from xcore.models.memory.graph import Graph
 from xcore.models.memory.keys import Keys, unit_rows
+from xcore.models.reasons import Evidence
 from xcore.numeric.arrays import write_arrays
 from xcore.numeric.checks import ArrayFile
-from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK, csr
+from xcore.numeric.matrices import NO_LABEL, Float32, TopK, csr
 from xcore.saved import Count, Described, read_json
 from xcore.training.data import LabelSide, Matrix, RowForm
 from xcore.training.stages import RowMap
-
-
-class Evidence(NamedTuple):
-    """Why a memory answers as it does: the nearest keys of each query, nearest first.
-
-    Attributes
-    ----------
-    rows : int32 (q, n)
-        Number of the training row, among those with labels; -1 where the key is a label name.
-    labels : int32 (q, n)
-        Label whose name the key is; -1 where the key is a training row.
-    weights : float64 (q, n)
-        Share of the key in the answer.
-    """
-
-    rows: Int32
-    labels: Int32
-    weights: Float32
 
 
 @dataclass(frozen=True)
