@@ -169,8 +169,8 @@ def _climb(
 ) -> int:
     """Move the inner products of the candidates (in place) and of the mean with the embedding; returns the steps taken.
 
-    `groups` are the sizes and multiplicities of the label's groups, `options` the number and the length of the steps, and
-    whether the order of all members counts, not only which is the best.
+    `groups` are the sizes and multiplicities of the label's groups, `options` the number and the length of the steps,
+    and whether the order of all members counts, not only which is the best.
     """
     (size, count), (e, e_mean), (iterations, step, ranked) = groups, embedding, options
     selected, previous = np.zeros(len(e)), np.zeros(len(e))

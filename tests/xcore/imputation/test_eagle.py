@@ -50,7 +50,9 @@ def candidates_by_label(groups: Groups) -> list[Candidates]:
     return [[(members[j], c[j]) for j in np.flatnonzero(c)] for c in counts.T]
 
 
-def climb(rows: npt.NDArray[np.float64], own: Candidates, iterations: int, step: float) -> list[npt.NDArray[np.float64]]:
+def climb(
+    rows: npt.NDArray[np.float64], own: Candidates, iterations: int, step: float
+) -> list[npt.NDArray[np.float64]]:
     """The iterates of Algorithm 1 as printed: every embedding formed, no early exit."""
     e = np.sum([count * rows[group].sum(axis=0) for group, count in own], axis=0)
     iterates = [e / np.linalg.norm(e)]
