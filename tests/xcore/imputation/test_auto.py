@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from xcore.components import Report
 from xcore.grouping.groups import Groups
 from xcore.grouping.random import RandomGroups
-from xcore.imputation.auto import Auto
+from xcore.imputation.auto import Auto, _choice
 from xcore.imputation.base import Imputer, quality_against_truth
 from xcore.imputation.disaggregate import Disaggregate
-from xcore.imputation.heldout import HeldOutGroups
+from xcore.imputation.heldout import Explained, HeldOutGroups
 from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, csr
 
@@ -120,3 +120,16 @@ def test_features_that_say_nothing_make_no_row_confident(merge: Literal["list", 
     groups = RandomGroups(size=5, merge=merge).group(X, Y, rng)
     quality = quality_against_truth(Disaggregate().impute(X, groups, np.random.default_rng(0)), Y)
     assert quality["calibration_error"] < 0.2
+
+
+def explained(both: list[float]) -> Explained:
+    return Explained(np.array(both), np.zeros(len(both)), 100.0, 100.0)
+
+
+def test_a_difference_within_two_standard_errors_is_not_sure_and_auto_keeps_its_last_candidate() -> None:
+    last, noisy, better = explained([5] * 8), explained([9, 3, 8, 4, 5, 5, 5, 5]), explained([7] * 8)
+    assert not noisy.surely_better(last)
+    assert better.surely_better(last)
+    assert _choice([noisy, last]) == 1
+    assert _choice([noisy, better, last]) == 1
+    assert _choice([explained([9] * 8), better, last]) == 0

@@ -11,7 +11,7 @@ import pytest
 from xcore.components import silent
 from xcore.models.negative_sampling import sgd
 from xcore.models.negative_sampling.linear_scorer import Scorer
-from xcore.models.negative_sampling.losses import augment_and_reduce, separable
+from xcore.models.negative_sampling.losses import augment_and_reduce, one_vs_each, separable
 from xcore.models.negative_sampling.model import NegativeSampling
 from xcore.models.negative_sampling.pairs import Pairs
 from xcore.models.negative_sampling.sgd import SEPARABLE, Method, Problem, Schedule, State, drawn_batch, train
@@ -197,3 +197,18 @@ def test_scores_are_corrected_by_the_frequencies_that_the_negatives_were_drawn_b
     correction = np.log(np.array([61, 26, 11, 6]) / 104) if method == "frequency" else np.zeros(4)
     assert isinstance(fitted.scorer.noise, FittedFrequency) == (method == "frequency")
     assert np.allclose(fitted.predict_topk(X, 4).scores, -np.sort(-(raw + correction), axis=1), atol=1e-5)
+
+
+def test_sampled_others_stand_for_all_of_them_in_one_vs_each() -> None:
+    xi, slopes = np.array([0.3, -1.0, 2.0], np.float32), np.empty(3, np.float32)
+    t = xi[1:].astype(np.float64) - xi[0]
+    assert one_vs_each(xi, 10, slopes) == pytest.approx(10 / 2 * np.log1p(np.exp(t)).sum(), rel=1e-6)
+    assert np.allclose(slopes[1:], 10 / 2 / (1 + np.exp(-t)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["nce", "one-vs-each", "augment-and-reduce", "softmax"])
+def test_methods_whose_scores_are_log_probabilities_are_not_corrected(method: Method) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    data = TrainingData.of(X, binary_csr(np.arange(60) % 3, np.arange(61), 3))
+    model = NegativeSampling(method=method, epochs=1, held_out_share=0, tree_dimensions=2)
+    assert model.fit(data, FitContext(rng=np.random.default_rng(0))).scorer.noise is None
