@@ -24,9 +24,14 @@ class RetrainParams(PipelineParams):
 
     promotion: Promotion = Field(Promotion(), description="When the new model replaces the champion.")
 
+    def with_promotion_rows(self) -> RetrainParams:
+        """The same with dev rows held out, where promotion needs them and the data has none."""
+        return self.model_copy(update={"data": self.data.with_dev_rows()}) if self.promotion.split == "dev" else self
+
 
 def plan_retrain(params: RetrainParams) -> Recipe:
     """The comparison of the model to train with the champion there is now; the evaluation where they are the same."""
+    params = params.with_promotion_rows()
     plan = _plan_challenger(params)
     return _plan_comparison(plan, params) or plan.evaluation
 
@@ -57,6 +62,7 @@ def register_and_decide(name: str, model: ArtifactRef, run_id: str, decision: st
 @flow(name="retrain", flow_run_name="{params.run_name}")
 def retrain(params: RetrainParams) -> dict[str, Any]:
     """Ingest what changed, train, compare with the champion on the same held-out rows, promote if it is better."""
+    params = params.with_promotion_rows()
     plan = _plan_challenger(params)
     summary = make_result(plan.evaluation, "retrain", params)
     comparison = _plan_comparison(plan, params)

@@ -50,7 +50,7 @@ def test_a_pipeline_without_rows_to_measure_on_is_refused(
     with pytest.raises(ConfigError, match=message):
         plan_pipeline(PipelineParams.model_validate(params))
     with pytest.raises(ConfigError, match=message):
-        plan_retrain(RetrainParams.model_validate(params))
+        plan_retrain(RetrainParams.model_validate(params | {"promotion": {"split": "test"}}))
     with pytest.raises(ConfigError, match=message):
         plan_study(StudyParams.model_validate(params | {"factors": {"model": [{"kind": "ova"}]}}))
 
@@ -59,10 +59,23 @@ def test_rows_are_held_out_where_no_test_files_are_given(train: Path) -> None:
     assert plan_pipeline(PipelineParams.model_validate({"data": data_of(train)})).evaluation.kind == "evaluation"
 
 
-def test_a_promotion_needs_its_own_split(train: Path) -> None:
-    params = {"data": data_of(train), "promotion": {"split": "dev"}}
+def test_a_promotion_holds_dev_rows_out_where_there_are_none_and_never_takes_test_unasked(train: Path) -> None:
+    params = RetrainParams.model_validate({"data": data_of(train)})
+    assert params.promotion.split == "dev"
+    comparison = plan_retrain(params)
+    assert comparison.inputs["predictions"].options.split == "dev"
+    assert comparison.inputs["dataset"].options.holdout.dev == 0.1
+    asked = plan_retrain(RetrainParams.model_validate({"data": data_of(train), "promotion": {"split": "test"}}))
+    assert asked.inputs["predictions"].options.split == "test"
+    assert asked.inputs["dataset"].options.holdout.dev == 0
+    given = plan_retrain(RetrainParams.model_validate({"data": data_of(train, dev=[train])}))
+    assert given.inputs["dataset"].options.holdout.dev == 0
+
+
+def test_a_promotion_without_rows_to_compare_on_is_refused(train: Path) -> None:
+    groups_only = data_of(train, row_labels="group", test=[train]) | {"reader": READER | {"group": "id"}}
     with pytest.raises(ConfigError, match=r"promotion\.split is dev, but the data has no dev split"):
-        plan_retrain(RetrainParams.model_validate(params))
+        plan_retrain(RetrainParams.model_validate({"data": groups_only}))
 
 
 def test_training_on_a_kept_dataset_needs_the_split_too(

@@ -20,7 +20,7 @@ def preset(tmp_path: Path) -> Path:
     """Texts with one label each: a model that knows few words is much worse than one that knows all."""
     data = tmp_path / "data"
     files = {split: str(write_texts(data / f"{split}.jsonl", n, seed)) for split, n, seed in
-             (("train", 200, 0), ("test", 100, 1))}  # fmt: skip
+             (("train", 1000, 0), ("test", 100, 1))}  # fmt: skip
     tree = {
         "name": "zoo",
         "data": {
@@ -101,6 +101,8 @@ def test_new_data_is_ingested_and_the_champion_scores_files_by_its_alias(
     grown = done(workplace, *words(preset, GOOD))
     assert [step["cached"] for step in grown["steps"]] == [False] * len(grown["steps"])
     assert grown["promotion"]["promoted"]
+    assert grown["promotion"]["split"] == "dev"
+    assert grown["promotion"]["rows"] > 90  # of 105: nearly all dev rows of the champion are dev rows still
 
     rows = write_texts(tmp_path / "new.jsonl", 30, seed=5)
     output = tmp_path / "scores.parquet"

@@ -24,7 +24,7 @@ def challenger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recipe:
 
 def decided(challenger: Recipe, champion: Recipe | None, problem: str = "", **options: Any) -> tuple[Any, Any]:
     predictions = predictions_recipe(challenger, "test", 5)
-    promotion = Promotion.model_validate({"metric": "precision_at_1", "n_bootstrap": 200} | options)
+    promotion = Promotion.model_validate({"metric": "precision_at_1", "n_bootstrap": 200, "split": "test"} | options)
     parts = parts_of(champion.ref) if champion else None
     recipe = comparison_recipe(predictions, challenger.inputs["dataset"], parts, problem, promotion, 0)
     settings.store().make(predictions)

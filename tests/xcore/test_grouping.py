@@ -52,6 +52,13 @@ def test_random_groups_have_the_size_asked_for_and_one_short_remainder() -> None
     assert sizes.tolist() == [10] * 10 + [3]
 
 
+def test_random_groups_mix_the_rows_and_every_seed_mixes_them_differently() -> None:
+    X, Y = rows_and_truth(n=100)
+    one, other = (RandomGroups(size=10).group(X, Y, np.random.default_rng(seed)).members for seed in (0, 1))
+    assert not np.array_equal(one.indices, other.indices)
+    assert (np.diff(one.indices.reshape(10, 10)) == 1).mean() < 0.5
+
+
 def test_clusters_are_balanced_and_find_planted_ones() -> None:
     rng = np.random.default_rng(0)
     centres = np.eye(4) * 5
@@ -142,6 +149,8 @@ def test_wrong_groups_are_refused_with_what_to_do() -> None:
         given_groups(table([[0]], [[1, -1]]))
     with pytest.raises(ConfigError, match="whole numbers of at least 1, got 0"):
         given_groups(table([[0]], [[1]], [[0]]))
+    with pytest.raises(ConfigError, match="whole numbers of at least 1, got 1.5 to 1.5"):
+        Groups(as_csr([[1, 1]]), as_csr([[1.5]]))
     with pytest.raises(ConfigError, match="2 labels but 1 counts"):
         given_groups(table([[0]], [[1, 2]], [[1]]))
 

@@ -14,6 +14,7 @@ from xcore.data.readers.family import AnyReader
 from xcore.errors import ConfigError
 
 DEFAULT_TEST_SHARE = 0.1
+DEFAULT_DEV_SHARE = 0.1
 
 __all__ = ["FilePair", "GroupFile", "Holdout", "LabelFile", "Source"]
 
@@ -196,6 +197,12 @@ class Source(Component):
         if self.holdout.test is not None:
             return self.holdout.test
         return 0.0 if self.parts()["test"] else DEFAULT_TEST_SHARE
+
+    def with_dev_rows(self) -> Source:
+        """The same source, which holds a tenth of the train rows out as dev where it had no dev rows and can do so."""
+        if self.parts()["dev"] or self.holdout.dev or self.only_groups_have_labels:
+            return self
+        return self.model_copy(update={"holdout": self.holdout.model_copy(update={"dev": DEFAULT_DEV_SHARE})})
 
     def need_split(self, split: Split, wanted_by: str) -> None:
         """Raise `ConfigError` unless ingestion will make such a split; `wanted_by` is the option that asks for it."""

@@ -58,7 +58,9 @@ class Promotion(Component):
         description="Number of bootstrap resamples of the held-out rows. More resamples give a steadier decision.",
     )
     split: Split = Field(
-        "test", description="Held-out split on which the two models are compared. Choose dev to leave test untouched."
+        "dev",
+        description="Held-out split on which the two models are compared. dev: a tenth of the train rows is held out "
+        "if the data has no dev rows. test: test rows then choose a model, so they no longer measure it fairly.",
     )
     if_not_comparable: Literal["keep", "promote"] = Field(
         "keep",

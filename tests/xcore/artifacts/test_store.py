@@ -1,7 +1,9 @@
 import json
+import os
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -246,3 +248,56 @@ def test_a_kept_artifact_serves_as_input_but_cannot_be_made(store: Store) -> Non
     assert made.artifact.ref == total().ref
     with pytest.raises(ArtifactMissing):
         store.make(KeptArtifact.of(ArtifactRef(kind="model", id="0" * 16)))
+
+
+class FailingDisk:
+    """A file system whose operation of some name fails after it has worked for a number of times."""
+
+    def __init__(self, disk: Any, operation: str, n_worked: int) -> None:
+        self._disk, self._operation, self._left = disk, operation, n_worked
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._operation:
+            if not self._left:
+                raise OSError("power cut")
+            self._left -= 1
+        return getattr(self._disk, name)
+
+
+@pytest.mark.parametrize("n_moved", [0, 1, 2])
+def test_a_write_that_ends_at_any_point_leaves_no_artifact_or_a_whole_one(tmp_path: Path, n_moved: int) -> None:
+    store = Store(tmp_path)
+    store.filesystem = FailingDisk(store.filesystem, "move", n_moved)
+    if n_moved < 2:
+        with pytest.raises(OSError, match="power cut"):
+            store.make(number())
+    else:
+        store.make(number())
+    later = Store(tmp_path)
+    assert later.holds(number().ref) == later.is_intact(number().ref) == (n_moved == 2)
+    assert later.make(number()).cached == (n_moved == 2)
+
+
+def test_a_removal_that_fails_half_way_leaves_no_artifact(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.make(number())
+    store.filesystem = FailingDisk(store.filesystem, "delete_dir", 0)
+    with pytest.raises(OSError, match="power cut"):
+        store.remove(number().ref)
+    assert not Store(tmp_path).holds(number().ref)
+
+
+def test_verify_reads_every_byte_again_even_if_a_file_looks_unchanged(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path = store.make(number()).artifact.directory / "model.json"
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"1", b"2"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert store.is_intact(number().ref)  # the price of not reading it again
+    assert "does not have the bytes" in str(store.verify()[number().ref])
+
+
+def test_the_code_of_a_step_is_part_of_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = number().id
+    monkeypatch.setattr(Recipe, "code", {"some.module": "0123456789abcdef"})
+    assert number().id != before

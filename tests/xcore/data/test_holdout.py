@@ -48,6 +48,15 @@ def test_without_test_files_a_tenth_of_the_rows_is_held_out_and_that_is_said(tmp
     assert (counts["rows"], counts["held_out"]) == ({"train": 200, "test": 3}, {})
 
 
+def test_rows_that_are_added_later_leave_nearly_all_held_out_rows_held_out() -> None:
+    before, after = (held_out(n, [0.1, 0.1], np.random.default_rng(5)) for n in (1000, 1200))
+    assert [(before == part).sum() for part in (1, 2)] == [100, 100]
+    assert [(after == part).sum() for part in (1, 2)] == [120, 120]
+    assert (before[before == 1] == after[:1000][before == 1]).mean() > 0.9
+    assert np.array_equal(before, held_out(1000, [0.1, 0.1], np.random.default_rng(5)))
+    assert not np.array_equal(before, held_out(1000, [0.1, 0.1], np.random.default_rng(6)))
+
+
 def test_even_two_rows_give_a_row_to_test_on(tmp_path: Path, ingested: Run) -> None:
     _, counts = ingested(reader=READER, train=[rows(tmp_path / "t.jsonl", 2)], holdout={})
     assert counts["rows"] == {"train": 1, "test": 1}

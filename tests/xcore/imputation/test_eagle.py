@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from xcore.grouping.groups import Groups, Merge
 from xcore.grouping.random import RandomGroups
 from xcore.imputation.base import quality_against_truth
+from xcore.imputation.baseline import Baseline
 from xcore.imputation.eagle import Eagle
 from xcore.numeric.matrices import CSR, csr
 
@@ -178,3 +179,71 @@ def test_any_number_of_threads_gives_the_same_assignment() -> None:
         numba.set_num_threads(n_threads)
         made.append(Eagle(centre=True).impute(X, groups, np.random.default_rng(0)).Y.indices)
     np.testing.assert_array_equal(*made)
+
+
+def gain(X: CSR, groups: Groups, embeddings: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """F of each label: the sum over its groups of count times the largest inner product."""
+    products, found = unit_rows(X) @ embeddings.astype(np.float64).T, np.zeros(groups.n_labels)
+    for label, own in enumerate(candidates_by_label(groups)):
+        found[label] = sum(count * products[group, label].max() for group, count in own)
+    return found
+
+
+@pytest.mark.parametrize("step", [0.01, 0.1, 1.0, 1e6])
+def test_the_objective_never_decreases_whatever_the_length_of_the_step(step: float) -> None:
+    X, _, groups = planted(g=7, seed=5, n=400, n_labels=12, d=16)
+    found = [
+        gain(X, groups, Eagle(iterations=T, step=step).label_embeddings(X, groups, np.random.default_rng(0)))
+        for T in (0, 1, 2, 3, 5, 10)
+    ]
+    assert (np.diff(found, axis=0) >= -1e-5 * np.abs(found[0])).all()
+    assert (found[-1] > found[0]).mean() > 0.8
+
+
+@pytest.mark.parametrize(("g", "eagle_0", "eagle"), [(4, 0.891, 0.985), (10, 0.674, 0.979), (25, 0.384, 0.877)])
+def test_embeddings_point_to_the_planted_prototypes_as_far_as_derived(g: int, eagle_0: float, eagle: float) -> None:
+    X, _, groups = planted(g, seed=0, merge="set")
+    prototypes = np.random.default_rng(0).standard_normal((100, 64))
+    prototypes /= np.linalg.norm(prototypes, axis=1, keepdims=True)
+    found = [
+        (Eagle(iterations=T).label_embeddings(X, groups, np.random.default_rng(0)) * prototypes).sum(axis=1).mean()
+        for T in (0, 20)
+    ]
+    assert found == pytest.approx([eagle_0, eagle], abs=0.06)
+
+
+def test_more_steps_find_more_carriers_in_large_groups() -> None:
+    X, Y, groups = planted(50, seed=0, merge="set")
+    precision = [
+        quality_against_truth(Eagle(iterations=T).impute(X, groups, np.random.default_rng(0)), Y)["precision"]
+        for T in (0, 5, 20, 100)
+    ]
+    assert precision == pytest.approx([0.128, 0.259, 0.416, 0.446], abs=0.1)
+    assert precision == sorted(precision)
+
+
+@pytest.mark.parametrize("iterations", [1, 4])
+def test_all_members_that_tie_at_the_maximum_count_in_a_step(iterations: int) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(12, 6))
+    X = as_csr(np.concatenate([x, x[::2]]))  # every second row has a copy, in the same group
+    members = np.zeros((6, 18))
+    for group in range(6):
+        members[group, [2 * group, 2 * group + 1, 12 + group]] = 1
+    groups = Groups(as_csr(members), as_csr(np.ones((6, 2))))
+    found = Eagle(iterations=iterations).label_embeddings(X, groups, np.random.default_rng(0))
+    expected = climb(unit_rows(X), candidates_by_label(groups)[0], iterations, 0.1)[-1]
+    np.testing.assert_allclose(found[0], expected, atol=1e-5)
+
+
+def test_a_start_that_vanishes_is_replaced_by_one_of_the_candidates() -> None:
+    """All labels share their groups of x and -x: each label chooses one side, the same in all groups."""
+    x = np.array([0.6, 0.8, 0.0])
+    X, members = as_csr([x, -x] * 6), np.kron(np.eye(6), np.ones(2))
+    groups = Groups(as_csr(members), as_csr(np.ones((6, 20))))
+    for centre in (False, True):
+        Y = Eagle(centre=centre).impute(X, groups, np.random.default_rng(0)).Y.toarray()
+        sides = Y.reshape(6, 2, 20)[:, 1]
+        assert (sides == sides[0]).all()
+        assert 0 < sides[0].sum() < 20
+    assert not Baseline().label_embeddings(X, groups, np.random.default_rng(0)).any()

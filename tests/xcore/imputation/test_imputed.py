@@ -82,3 +82,9 @@ def test_the_baseline_gives_every_member_the_share_of_members_that_carry_the_lab
     groups = Groups(as_csr([[1, 1, 1, 1, 0], [0, 0, 0, 1, 1]]), as_csr([[1, 4], [1, 0]]))
     Y = Baseline().impute(as_csr(np.ones((5, 1))), groups, np.random.default_rng(0)).Y
     assert Y.toarray().tolist() == [[0.25, 1]] * 3 + [[0.5, 1], [0.5, 0]]
+
+
+def test_confidences_that_are_too_high_here_and_too_low_there_do_not_cancel() -> None:
+    imputed = Imputed(as_csr([[0.9, 0.1], [0.9, 0.1]]))
+    quality = quality_against_truth(imputed, as_csr([[0, 1], [0, 1]]))
+    assert quality["calibration_error"] == pytest.approx(0.9, abs=1e-6)

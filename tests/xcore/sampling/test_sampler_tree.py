@@ -277,6 +277,7 @@ def test_frequency_draws_by_count_plus_one() -> None:
     drawn = sampler.sample(np.zeros((4000, 0), np.float32), 5, keys(4000))
     assert scipy.stats.chisquare(np.bincount(drawn.labels.ravel()), 20_000 * expected).pvalue > 1e-3
     assert np.allclose(drawn.log_probs, np.log(expected)[drawn.labels])
+    assert 0.2 < (drawn.labels[:, 0] == drawn.labels[:, 1]).mean() < 0.8  # the draws of a row are independent
 
 
 def test_uniform_draws_all_labels_alike() -> None:

@@ -1,0 +1,58 @@
+"""What training sees of groups: draws of the run's seed, and the confidence of every imputed label."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flows.params import PipelineParams
+from flows.plans import LearningPlan, plan_pipeline
+from tasks.training_data import training_labels
+from xcore.artifacts import Artifact, Recipe
+from xcore.grouping.groups import Groups
+from xcore.imputation.imputed import Imputed
+from xcore.models.ova import Ova
+from xcore.training.data import TrainingData
+
+SIZES = {"n_train": 120, "n_test": 20, "n_labels": 6, "n_features": 60, "group_size": 1}
+
+
+def plan(seed: int = 0, **parts: Any) -> LearningPlan:
+    params = {
+        "seed": seed,
+        "data": {"reader": {"kind": "generated", **SIZES}},
+        "grouping": {"kind": "random", "size": 4},
+        "imputer": {"kind": "baseline"},
+        "model": {"kind": "ova"},
+    }
+    return plan_pipeline(PipelineParams.model_validate(params | parts))
+
+
+def test_every_seed_of_a_run_makes_other_groups(make: Callable[[Recipe], Artifact]) -> None:
+    made = [plan(seed).data.labels.inputs["groups"] for seed in (0, 1)]
+    assert made[0].id != made[1].id
+    one, other = (Groups.load(make(recipe).directory).members.indices for recipe in made)
+    assert not np.array_equal(one, other)
+
+
+def test_models_train_on_the_confidence_of_every_imputed_label(
+    make: Callable[[Recipe], Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = plan().model
+    inputs = {role: make(recipe) for role, recipe in model.inputs.items()}
+    imputed = Imputed.load(inputs["labels"].directory).Y
+    assert 0 < imputed.data.min() < 1
+    np.testing.assert_array_equal(training_labels(inputs).data, imputed.data)
+    seen: list[TrainingData] = []
+    fit = Ova._fit
+
+    def noting(self: Ova, data: TrainingData, context: Any) -> Any:
+        seen.append(data)
+        return fit(self, data, context)
+
+    monkeypatch.setattr(Ova, "_fit", noting)
+    make(model)
+    np.testing.assert_array_equal(seen[0].Y.toarray(), imputed.toarray())

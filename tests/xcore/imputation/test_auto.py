@@ -1,0 +1,135 @@
+"""How imputers are judged and chosen: by groups that they have not seen, and not by rows that explain themselves."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xcore.components import Report
+from xcore.grouping.groups import Groups
+from xcore.grouping.random import RandomGroups
+from xcore.imputation.auto import Auto, _choice
+from xcore.imputation.base import Imputer, quality_against_truth
+from xcore.imputation.disaggregate import Disaggregate
+from xcore.imputation.heldout import Explained, HeldOutGroups
+from xcore.imputation.imputed import Imputed
+from xcore.numeric.matrices import CSR, csr
+
+N_ROWS, N_LABELS, SIZE = 600, 15, 10
+
+
+def as_csr(dense: object) -> CSR:
+    matrix = sp.csr_array(np.asarray(dense, np.float32))
+    return csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
+
+
+def planted() -> tuple[CSR, CSR, Groups]:
+    rng = np.random.default_rng(0)
+    label = rng.integers(N_LABELS, size=N_ROWS)
+    X = as_csr(rng.random((N_LABELS, 20))[label] + 0.2 * rng.random((N_ROWS, 20)))
+    Y = as_csr(np.eye(N_LABELS)[label])
+    return X, Y, RandomGroups(size=SIZE).group(X, Y, rng)
+
+
+class Shuffled(Imputer):
+    """Labels of the groups, given to members at random."""
+
+    kind: Literal["shuffled"] = "shuffled"
+
+    def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+        Y = np.zeros((groups.n_rows, groups.n_labels))
+        for group in range(groups.n_groups):
+            members, labels = groups.members[[group]].indices, groups.labels[[group]]
+            Y[rng.permutation(members)[: labels.nnz], labels.indices] = 1
+        return Imputed(as_csr(Y))
+
+
+class Knowing(Imputer):
+    """The truth, and the groups that it was asked about."""
+
+    kind: Literal["knowing"] = "knowing"
+    truth: ClassVar[CSR]
+    asked: ClassVar[list[Groups]]
+
+    def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+        self.asked.append(groups)
+        known = np.isin(np.arange(groups.n_rows), groups.members.indices)
+        return Imputed(as_csr(self.truth.toarray() * known[:, None]))
+
+
+@pytest.mark.parametrize("candidates", [[Knowing(), Shuffled()], [Shuffled(), Knowing()]])
+def test_auto_uses_the_imputer_that_explains_the_held_out_groups(
+    candidates: list[Imputer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y, groups = planted()
+    Knowing.truth, Knowing.asked = Y, []
+    monkeypatch.setattr(Auto, "_candidates", lambda self, groups: candidates)
+    imputed = Auto(share=0.3).impute(X, groups, np.random.default_rng(0))
+    assert imputed.details["chosen"]["imputer"]["kind"] == "knowing"
+    np.testing.assert_array_equal(imputed.Y.toarray(), Y.toarray())
+    *trials, final = Knowing.asked
+    assert all(trial.n_groups == 0.7 * groups.n_groups for trial in trials)
+    assert final.n_groups == groups.n_groups
+
+
+def test_auto_stays_with_its_last_candidate_unless_another_is_surely_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, groups = planted()
+    n_last = 0
+    for seed in range(8):
+        monkeypatch.setattr(
+            Auto, "_candidates", lambda self, groups: [Shuffled(), Disaggregate(rounds=1), Disaggregate()]
+        )
+        imputed = Auto(share=0.3).impute(X, groups, np.random.default_rng(seed))
+        n_last += imputed.details["chosen"]["imputer"]["rounds"] == Disaggregate().rounds
+    assert n_last == 8
+
+
+def test_trials_of_large_data_learn_from_a_part_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, groups = planted()
+    seen: list[int] = []
+
+    class Counting(Shuffled):
+        def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+            seen.append(X.shape[0])
+            return super()._impute(X, groups, rng, report)
+
+    monkeypatch.setattr(Auto, "_candidates", lambda self, groups: [Shuffled(), Counting()])
+    Auto(trial_rows=200).impute(X, groups, np.random.default_rng(0))
+    assert seen == [200, N_ROWS]
+
+
+def test_held_out_groups_are_not_shown_to_the_imputer() -> None:
+    X, Y, groups = planted()
+    Knowing.truth, Knowing.asked = Y, []
+    held_out = HeldOutGroups(X, groups, np.random.default_rng(0), share=0.25)
+    explained = held_out.explained(Knowing(), np.random.default_rng(0))
+    (shown,) = Knowing.asked
+    n_hidden = groups.n_groups - shown.n_groups
+    assert n_hidden == 0.25 * groups.n_groups
+    assert explained.n_true == N_ROWS - len(shown.members.indices)
+
+
+@pytest.mark.parametrize("merge", ["list", "set"])
+def test_features_that_say_nothing_make_no_row_confident(merge: Literal["list", "set"]) -> None:
+    """A regression fits its own targets: without leaving a row's group out, noise would confirm any first guess."""
+    rng = np.random.default_rng(0)
+    X, Y = as_csr(rng.normal(size=(400, 300))), as_csr(np.eye(8)[rng.integers(8, size=400)])
+    groups = RandomGroups(size=5, merge=merge).group(X, Y, rng)
+    quality = quality_against_truth(Disaggregate().impute(X, groups, np.random.default_rng(0)), Y)
+    assert quality["calibration_error"] < 0.2
+
+
+def explained(both: list[float]) -> Explained:
+    return Explained(np.array(both), np.zeros(len(both)), 100.0, 100.0)
+
+
+def test_a_difference_within_two_standard_errors_is_not_sure_and_auto_keeps_its_last_candidate() -> None:
+    last, noisy, better = explained([5] * 8), explained([9, 3, 8, 4, 5, 5, 5, 5]), explained([7] * 8)
+    assert not noisy.surely_better(last)
+    assert better.surely_better(last)
+    assert _choice([noisy, last]) == 1
+    assert _choice([noisy, better, last]) == 1
+    assert _choice([explained([9] * 8), better, last]) == 0
