@@ -138,7 +138,7 @@ def open_training_data(
             Y=Y,
             reading=reading,
             dev=_dev_rows(dataset, inputs, form, wants) if "dev" in wants else None,
-            labels=_label_side(dataset, inputs, wants),
+            labels=_label_side(dataset, inputs, form, wants),
             bags=_training_bags(dataset, inputs) if "bags" in wants else None,
         )
     for role, stage in (stages or {}).items():
@@ -167,7 +167,9 @@ def _dev_rows(
     return LabelledRows(open_rows(inputs, "dev", form), dataset.Y("dev"), bags)
 
 
-def _label_side(dataset: Dataset, inputs: Mapping[str, Artifact], wants: Collection[Wish]) -> LabelSide | None:
+def _label_side(
+    dataset: Dataset, inputs: Mapping[str, Artifact], form: RowForm, wants: Collection[Wish]
+) -> LabelSide | None:
     """Label texts; if asked, also as rows of the training rows' space where a vocabulary made those of text."""
     if not {"labels", "names"} & set(wants):
         return None
@@ -175,7 +177,8 @@ def _label_side(dataset: Dataset, inputs: Mapping[str, Artifact], wants: Collect
     if "labels" not in wants:
         return LabelSide(texts)
     vocabulary = inputs.get("vocabulary")
-    X = load_text(vocabulary.directory).transform(texts) if vocabulary else None
+    text = load_text(vocabulary.directory) if vocabulary else None
+    X = None if text is None else text.sequences(texts) if form == "tokens" else text.transform(texts)
     return LabelSide(texts, X, dataset.label_features(), _has_names(dataset))
 
 

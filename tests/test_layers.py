@@ -20,11 +20,11 @@ ROOMS = (
     "errors",
     "components files memory names saved",
     "numeric",
-    "artifacts data metrics",
+    "artifacts data metrics search",
     "training grouping sampling simulation",
     "text heads imputation selection",
     "network",
-    "embedding miml",
+    "embedding miml siamese",
     "models",
     "inference library",
     "studies",
@@ -103,7 +103,7 @@ def test_rooms_of_xcore_use_only_rooms_below_them() -> None:
 
 def test_torch_is_imported_by_few_rooms() -> None:
     users = {str(path.relative_to(ROOT)) for path in sources("xcore") if "torch" in imported_packages(path.read_text())}
-    assert {name.split("/")[1] for name in users} <= {"training", "heads", "network", "miml", "text"}
+    assert {name.split("/")[1] for name in users} <= {"training", "heads", "network", "miml", "siamese", "text"}
 
 
 def test_a_plan_loads_neither_torch_nor_prefect_nor_mlflow(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from xcore.models.network import NeuralNetwork
 from xcore.models.omikuji import Omikuji
 from xcore.models.ova import Ova
 from xcore.models.parabel.model import Parabel
+from xcore.models.siamesexml.model import SiameseXml
 from xcore.numeric.matrices import TopK
 from xcore.sampling.sampler import Tree
 from xcore.selection.options import LabelSelection
@@ -57,6 +58,7 @@ __all__ = [
     "Ova",
     "Parabel",
     "Pca",
+    "SiameseXml",
     "TopK",
     "Tree",
 ]

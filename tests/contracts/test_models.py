@@ -24,8 +24,10 @@ from xcore.heads.sampled import MultiHeadSampling
 from xcore.models.base import Fitted, Model
 from xcore.models.family import MODEL_KINDS, AnyModel
 from xcore.models.network import NeuralNetwork
+from xcore.models.siamesexml import SiameseXml
 from xcore.numeric.arrays import open_arrays
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK, binary_csr, csr
+from xcore.siamese.options import Classifiers, SiameseEncoder
 from xcore.training import checkpoints
 from xcore.training.context import FitContext
 from xcore.training.data import Bags, TrainingData
@@ -101,8 +103,17 @@ def with_head(head: Head) -> Model:
     return NeuralNetwork(width=64, epochs=12, batch_size=32, learning_rate=0.01, head=head)
 
 
-# Every kind as it is by default, and the heads that a network can have.
+def small_siamese() -> Model:
+    return SiameseXml(
+        encoder=SiameseEncoder(dimensions=24, epochs=6, learning_rate=0.02, refresh=2),
+        classifiers=Classifiers(epochs=6, learning_rate=0.01),
+    )
+
+
+# Every kind as it is by default (siamesexml with small vectors), and the heads that a network can have.
 MEMBERS: dict[str, Model] = {kind: model() for kind, model in MODEL_KINDS.items()} | {
+    "siamesexml": small_siamese(),
+    "siamesexml joint": small_siamese().model_copy(update={"joint_epochs": 2}),
     "network mhp-sets": with_head(LabelSets(labels_per_head=3)),
     "network mhc": with_head(MultiHeadCascade(candidates=3, bottleneck=32)),
     "network mhc of three heads": with_head(MultiHeadCascade(heads=3, candidates=3, bottleneck=32, order="random")),

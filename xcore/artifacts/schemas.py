@@ -91,6 +91,19 @@ KINDS: dict[str, Kind] = {
         files=("label_embeddings.json", "label_embeddings.safetensors"),
         view="xcore.views.label_embeddings:LabelEmbeddingsView",
     ),
+    "siamese-encoder": Kind(
+        1,
+        "an encoder of rows and labels (Module I of SiameseXML)",
+        files=("encoder.json", "encoder.safetensors"),
+    ),
+    "siamese-shortlists": Kind(
+        1,
+        "labels that each training row is easily confused with, and two indexes of labels (Module II of SiameseXML)",
+        files=("shortlists.json", "names.safetensors", "centroids.safetensors", "negatives.safetensors"),
+    ),
+    "siamese-classifiers": Kind(
+        1, "a refinement vector for each label (Module III of SiameseXML)", files=("classifiers.safetensors",)
+    ),
     "groups": Kind(
         1,
         "rows that share labels",

@@ -16,6 +16,7 @@ from xcore.models.network import NeuralNetwork
 from xcore.models.omikuji import Omikuji
 from xcore.models.ova import Ova
 from xcore.models.parabel.model import Parabel
+from xcore.models.siamesexml.model import SiameseXml
 from xcore.saved import read_kind
 
 AnyModel: TypeAlias = Annotated[
@@ -26,6 +27,7 @@ AnyModel: TypeAlias = Annotated[
     | DeepMiml
     | CoAttention
     | Memory
+    | SiameseXml
     | Omikuji
     | Ensemble
     | LabelSubset,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from xcore.numeric.matrices import Int32, Int64
 
 
@@ -33,7 +35,12 @@ class TokenRows:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, rows: slice) -> TokenRows:
+    def __getitem__(self, rows: slice | Int64) -> TokenRows:
+        if not isinstance(rows, slice):
+            sizes = np.diff(self.offsets)[rows]
+            offsets = np.concatenate([[0], np.cumsum(sizes)])
+            places = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], sizes)
+            return TokenRows(self.ids[places], offsets, self.n_tokens)
         start, stop, _ = rows.indices(len(self))
         offsets = self.offsets[start : stop + 1]
         return TokenRows(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0], self.n_tokens)

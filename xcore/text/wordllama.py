@@ -42,10 +42,9 @@ class WordLlama(Component):
 
     def fit(self, blocks: Iterable[Iterable[str]], report: Report) -> FittedEncoder:
         """The encoder; the documents are not looked at."""
-        folder = _package_folder()
-        (vectors,) = open_arrays(folder / WEIGHTS).values()
+        vectors = package_vectors()
         report(1, 1)
-        return FittedEncoder(self, vectors.astype(np.float32), (folder / TOKENIZER).read_text(encoding="utf8"))
+        return FittedEncoder(self, vectors, (_package_folder() / TOKENIZER).read_text(encoding="utf8"))
 
 
 @dataclass(frozen=True)
@@ -130,6 +129,12 @@ class _About(Described):
     """``text.json``."""
 
     options: WordLlama
+
+
+def package_vectors() -> Float32:
+    """The vector of each token, float32 (n_tokens, 256), as the package has it."""
+    (vectors,) = open_arrays(_package_folder() / WEIGHTS).values()
+    return vectors.astype(np.float32)
 
 
 def _package_folder() -> Path:

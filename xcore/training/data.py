@@ -314,7 +314,8 @@ def canonical_csr(matrix: Any) -> CSR:
     rows = matrix.tocsr()
     if not rows.has_canonical_format:
         # scipy sorts only where both kinds of index have one type
-        rows = sp.csr_array((rows.data.copy(), rows.indices.astype(np.int64), rows.indptr), shape=rows.shape)
+        # and changes all three arrays in place
+        rows = sp.csr_array((rows.data.copy(), rows.indices.astype(np.int64), rows.indptr.copy()), shape=rows.shape)
         rows.sum_duplicates()
     return csr(rows.data, rows.indices, rows.indptr, rows.shape[1])
 

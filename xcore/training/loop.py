@@ -6,7 +6,7 @@ A model family supplies a `Problem`: a module, sparsely updated tables, a loss a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -37,6 +37,23 @@ class Problem(Protocol):
 
     def evaluate(self) -> dict[str, float]:
         """Metrics of the dev rows with the present weights; empty where there are no dev rows."""
+        ...
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A problem that looks at the whole batch before it is cut into shards, and may keep something between steps."""
+
+    def prepare(self, examples: Int64, step: int) -> None:
+        """Get ready for the losses of a step; all that is random follows from the number of the step."""
+        ...
+
+    def arrays(self) -> Mapping[str, Any]:
+        """What it keeps between steps, for a checkpoint."""
+        ...
+
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        """Go back to where `arrays` was taken."""
         ...
 
 
@@ -92,9 +109,12 @@ class State:
         self.step, self.loss = 0, 0.0
         self.n_averaged = 0
         self.best_score, self.best_epoch, self.last_epoch = -np.inf, -1, -1
+        self.preparing = problem if isinstance(problem, Preparing) else None
 
     def advance(self, problem: Problem, schedule: Schedule, examples: Int64) -> None:
         """One step on a batch."""
+        if self.preparing is not None:
+            self.preparing.prepare(examples, self.step)
         values = list(problem.module.parameters())
         key = (schedule.seed, self.step)
         found = batch_gradients(problem.loss, examples, values, problem.tables, key)
@@ -155,6 +175,8 @@ class State:
         """All of it, for a checkpoint."""
         numbers = (self.step, self.loss, self.n_averaged, self.best_score, self.best_epoch, self.last_epoch)
         found = {"numbers": np.array(numbers, np.float64)}
+        if self.preparing is not None:
+            found |= {f"kept/{name}": array for name, array in self.preparing.arrays().items()}
         for group, kept in {"averaged": self.averaged, "best": self.best}.items():
             found |= {f"{group}/{name}": value.cpu().numpy() for name, value in kept.items()}
         for name, own in (*self.parameters.items(), *self.tables.items()):
@@ -170,6 +192,9 @@ class State:
         for name, own in (*self.parameters.items(), *self.tables.items()):
             for part in ("value", "mean", "square"):
                 getattr(own, part).copy_(torch.from_numpy(arrays[f"{part}/{name}"]))
+        if self.preparing is not None:
+            kept = {key: array for key, array in arrays.items() if key.startswith("kept/")}
+            self.preparing.restore({key.removeprefix("kept/"): array for key, array in kept.items()})
         device = next(iter(self.values().values())).device
         for group, kept in (("averaged", self.averaged), ("best", self.best)):
             for key, array in arrays.items():

@@ -12,9 +12,9 @@ from xcore.errors import ArtifactDamaged, ConfigError
 from xcore.models.base import Extensible
 from xcore.models.memory import Memory
 from xcore.models.memory.fitted import FittedMemory
-from xcore.models.memory.graph import Graph
-from xcore.models.memory.keys import Keys, unit_rows
 from xcore.numeric.arrays import open_arrays, write_arrays
+from xcore.search.graph import Graph
+from xcore.search.keys import Keys, unit_rows
 from xcore.training.data import LabelSide, TrainingData
 
 N_LABELS, DIMENSIONS = 30, 12

@@ -16,7 +16,7 @@ from xcore.models.base import Fitted, Model, NestedModel
 from xcore.models.nested import AnyModelBelow
 from xcore.text.family import AnyFittedText, AnyText
 from xcore.training.context import FitContext
-from xcore.training.data import LabelledRows, LabelSide, RowForm, RowsInMemory, TrainingData, Wish
+from xcore.training.data import LabelledRows, LabelSide, Matrix, RowForm, RowsInMemory, TrainingData, Wish
 
 if TYPE_CHECKING:
     from xcore.models.ensemble.fitted import FittedEnsemble
@@ -168,13 +168,14 @@ def _rows_of(member: NestedModel, data: TrainingData) -> tuple[TrainingData, Any
     form = member.model.form_for([member.text.makes, "tokens", "text"])
     made: RowForm = form if form in ("tokens", "text") else member.text.makes
 
+    def encoded(texts: list[str]) -> Matrix:
+        return text.sequences(texts) if form == "tokens" else text.transform(texts)
+
     def rows(texts: list[str]) -> RowsInMemory:
-        if form == "text":
-            return RowsInMemory(texts, made)
-        return RowsInMemory(text.sequences(texts) if form == "tokens" else text.transform(texts), made)
+        return RowsInMemory(texts if form == "text" else encoded(texts), made)
 
     dev = LabelledRows(rows(data.dev.X), data.dev.Y, data.dev.bags) if data.dev else None
-    labels = LabelSide(data.labels.texts, text.transform(list(data.labels.texts))) if data.labels else None
+    labels = LabelSide(data.labels.texts, encoded(list(data.labels.texts))) if data.labels else None
     return replace(data, rows=rows(data.X), dev=dev, labels=labels, stages={}), text
 
 

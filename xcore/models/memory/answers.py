@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from xcore.models.memory.keys import Near
 from xcore.numeric.matrices import CSR, Float32, Float64, Int32, Int64, TopK, row_blocks
 from xcore.numeric.parallel import SparseRows, over_blocks
 from xcore.numeric.topk import best_first, clear, offer_sums
+from xcore.search.keys import Near
 
 BLOCK_ROWS = 256
 

@@ -14,13 +14,13 @@ from xcore.embedding.family import load_embedding
 from xcore.errors import ArtifactDamaged, ConfigError
 from xcore.models.base import rows_for
 from xcore.models.memory.answers import Settings, Values, key_weights
-from xcore.models.memory.graph import Graph
-from xcore.models.memory.keys import Keys, unit_rows
 from xcore.models.reasons import Evidence
 from xcore.numeric.arrays import write_arrays
 from xcore.numeric.checks import ArrayFile
 from xcore.numeric.matrices import NO_LABEL, Float32, TopK, csr
 from xcore.saved import Count, Described, read_json
+from xcore.search.graph import Graph
+from xcore.search.keys import Keys, unit_rows
 from xcore.training.data import LabelSide, Matrix, RowForm
 from xcore.training.stages import RowMap
 

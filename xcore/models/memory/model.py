@@ -16,9 +16,9 @@ from xcore.errors import ConfigError
 from xcore.models.base import Model
 from xcore.models.memory.answers import Settings, Values
 from xcore.models.memory.fitted import FittedMemory
-from xcore.models.memory.graph import Graph
-from xcore.models.memory.keys import Keys, unit_rows
 from xcore.numeric.matrices import CSR, Float32
+from xcore.search.graph import Graph
+from xcore.search.keys import Keys, unit_rows
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, RowForm, TrainingData, Wish, canonical_csr
 from xcore.training.dev_choice import DEPTH, dev_sample, hits_of, ideal_gains, ndcg

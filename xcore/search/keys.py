@@ -1,4 +1,4 @@
-"""The keys of a memory: unit vectors, and the nearest of them to a query."""
+"""Unit vectors as keys, and the nearest of them to a query."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from xcore.models.memory.graph import Graph
 from xcore.numeric.matrices import NO_LABEL, Float32, Int32, Int64, row_blocks, topk_of_dense
 from xcore.numeric.parallel import over_blocks
 from xcore.numeric.products import product_of_rows
 from xcore.numeric.topk import best_first, clear, offer
+from xcore.search.graph import Graph
 
 BLOCK_SCORES = 2**24
 BLOCK_ROWS = 256

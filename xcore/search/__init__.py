@@ -1,0 +1,1 @@
+"""Search among many vectors: exact, or through a graph."""

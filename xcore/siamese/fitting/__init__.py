@@ -1,0 +1,1 @@
+"""Training of SiameseXML by torch."""
