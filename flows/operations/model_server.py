@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flows.operations.services import choose_port
+from flows.operations.password import PasswordOnly
+from flows.operations.services import ServeOptions, choose_port
 from flows.operations.trusted import TrustedOnly, trusted_names
 from tasks.model_registry import find_version
 from tasks.scoring_app import scoring_application
@@ -12,6 +13,7 @@ USUAL_PORT = 5001
 
 def serve_version(name: str, which: str, host: str, wanted_port: int | None) -> int:
     """Serve the version `which` (an alias or a number) until Ctrl-C. Rows go to ``/invocations``, as with MLflow."""
+    auth = ServeOptions.checked(host=host).auth
     port = choose_port(host, wanted_port, USUAL_PORT)
     names = trusted_names(host, port)
     version = find_version(name, which)
@@ -19,5 +21,7 @@ def serve_version(name: str, which: str, host: str, wanted_port: int | None) -> 
     import uvicorn
 
     print(f"loading {version} ...", flush=True)
-    uvicorn.run(TrustedOnly(scoring_application(version), names), host=host, port=port)
+    application = scoring_application(version)
+    closed = PasswordOnly(application, auth) if auth else application
+    uvicorn.run(TrustedOnly(closed, names), host=host, port=port)
     return 0
