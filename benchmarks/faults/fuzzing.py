@@ -35,7 +35,9 @@ SHARES = {"readers": 0.8, "presets": 0.08, "--set": 0.08, "served": 0.04}
 SECONDS = 30  # for one input
 MEMORY = 6 << 30
 CORPUS = Path(__file__).with_name("corpus")  # inputs that went wrong once: KIND/NAME
-ROWS = [{"id": f"r{n}", "text": f"word{n} ünd", "labels": [str(n % 3), "x"], "v": [n, 0.5]} for n in range(9)]
+ROWS: list[dict[str, Any]] = [
+    {"id": f"r{n}", "text": f"word{n} ünd", "labels": [str(n % 3), "x"], "v": [n, 0.5]} for n in range(9)
+]
 
 
 def sound_files() -> dict[str, tuple[dict[str, Any], dict[str, bytes]]]:
