@@ -129,7 +129,7 @@ def _add_model_commands(commands: Any) -> None:
     serve = actions.add_parser("serve", help="answer rows over HTTP with a version of a registered model, until Ctrl-C")
     serve.add_argument("name", help="name of the registered model, which is the experiment's")
     serve.add_argument("--version", default="champion", help="a version number or an alias (default champion)")
-    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1); asks no password")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on; beyond loopback set EYRIE_AUTH")
     serve.add_argument("--port", type=int, help="default 5001, or a free one if that is taken")
     serve.set_defaults(run=_serve_model)
 

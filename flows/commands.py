@@ -36,7 +36,7 @@ def run_flow(name: str, preset: Path | None, overrides: list[str], as_json: bool
 
 def _run_with_progress(entry: FlowEntry, params: FlowParams) -> dict[str, Any]:
     from flows.operations.embedded import start_embedded_api
-    from flows.operations.lost_runs import mark_lost_runs
+    from flows.operations.lost_runs import mark_lost_runs, recorded_runs
     from tasks.execution import listeners
 
     progress_to = Console(stderr=True)
@@ -47,7 +47,8 @@ def _run_with_progress(entry: FlowEntry, params: FlowParams) -> dict[str, Any]:
     progress = LiveProgress(progress_to) if progress_to.is_terminal else LineProgress(progress_to)
     listeners.append(progress)
     try:
-        return entry.flow(params)
+        with recorded_runs(entry.flow) as flow:
+            return flow(params)  # type: ignore[no-any-return]
     finally:
         listeners.remove(progress)
         progress.close()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from tasks.evaluate import EvaluationOptions
-from xcore.components import Component
+from xcore.components import Component, note_secret
 from xcore.data.source import Source
 from xcore.errors import ConfigError
 from xcore.grouping.family import AnyGrouper
@@ -64,6 +64,7 @@ def _variable(match: re.Match[str]) -> str:
     value = os.environ.get(name) or default
     if value is None:
         raise ConfigError(f"environment variable {name} is not set, and there is no default for it (${{{name}:-...}})")
+    note_secret(name, value)
     return value
 
 

@@ -35,7 +35,7 @@ def end_lost_runs() -> list[str]:
     for run in _under_way(client):
         with one_at_a_time():  # it may be reopened at this moment
             current = client.get_run(run.info.run_id)
-            if current.info.status == "RUNNING" and _is_lost(current.data.tags.get(PROCESS_TAG, "")):
+            if current.info.status == "RUNNING" and is_lost(current.data.tags.get(PROCESS_TAG, "")):
                 client.set_terminated(current.info.run_id, "KILLED")
                 ended.append(current)
     return [run.data.tags[FLOW_RUN_TAG] for run in ended if FLOW_RUN_TAG in run.data.tags]
@@ -47,16 +47,17 @@ def _under_way(client: MlflowClient) -> list[Run]:
     token: str | None = None
     while experiments:
         page = client.search_runs(experiments, "attributes.status = 'RUNNING'", max_results=PAGE, page_token=token)
-        found += [run for run in page if _is_lost(run.data.tags.get(PROCESS_TAG, ""))]
+        found += [run for run in page if is_lost(run.data.tags.get(PROCESS_TAG, ""))]
         token = page.token
         if not token:
             break
     return found
 
 
-def _is_lost(mark: str) -> bool:
+def is_lost(mark: str) -> bool:
+    """Whether a mark is that of a process of this machine which is gone."""
     host, _, process = mark.partition(" ")
-    if host != _host():
+    if host != _host() or len(process.split()) != 2:
         return False
     pid, start = process.split()
     return not is_alive((int(pid), float(start)))

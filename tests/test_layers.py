@@ -33,6 +33,7 @@ ROOMS = (
 )
 DOORS = {"xcore/__init__.py", "xcore/public.py"}  # may name everything, lazily
 KNOWS_MLFLOW = {
+    "tasks/mlflow_server.py",
     "tasks/tracking.py",
     "tasks/tracking_client.py",
     "tasks/lost_runs.py",

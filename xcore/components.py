@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, model_serializer
 
 
 def title_of(name: str) -> str:
     """What a form calls a field that has no title of its own: ``n_labels`` is the number of labels."""
     words = name.replace("_", " ")
     return f"Number of {words[2:]}" if words.startswith("n ") else words.capitalize()
+
+
+_SECRET_NAME = re.compile(r"(^|_)(PASS|PASSWORD|PASSWD|SECRET|TOKEN|KEY|AUTH|CREDENTIALS?)(_|$)", re.IGNORECASE)
+SHORTEST_SECRET = 4  # a shorter value stands in texts that have nothing to do with it
+_secrets: dict[str, str] = {}
+
+
+def note_secret(name: str, value: str) -> None:
+    """Remember the value of an environment variable that a parameter uses, if its name says that it is a secret."""
+    if len(value) >= SHORTEST_SECRET and _SECRET_NAME.search(name):
+        _secrets[value] = f"${{{name}}}"
+
+
+def mask_secrets(value: Any) -> Any:
+    """The tree with ``${NAME}`` in place of the values of secret variables, as the parameters were written."""
+    if isinstance(value, str):
+        for secret, variable in _secrets.items():
+            value = value.replace(secret, variable)
+        return value
+    if isinstance(value, dict):
+        return {name: mask_secrets(item) for name, item in value.items()} if _secrets else value
+    if isinstance(value, list):
+        return [mask_secrets(item) for item in value] if _secrets else value
+    return value
 
 
 class Component(BaseModel):
@@ -25,6 +50,11 @@ class Component(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, field_title_generator=lambda name, _: title_of(name)
     )
+
+    @model_serializer(mode="wrap")
+    def _without_secrets(self, write: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+        """Whatever is stored (manifests, MLflow, Prefect) is written as JSON, and names a secret by its variable."""
+        return mask_secrets(write(self)) if info.mode == "json" else write(self)
 
     def options(self) -> dict[str, Any]:
         """All fields as plain JSON values, in a form that names the component's result."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tasks.lost_runs import end_lost_runs
+from tasks import settings
+from tasks.lost_runs import end_lost_runs, is_lost, own_process
 
 STOPPED = "The services were stopped while this was under way. A retry continues after the last finished step."
 KILLED = "Its process was killed. The same command continues after the last finished step."
@@ -16,7 +20,8 @@ def mark_lost_runs() -> None:
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
-    ids = end_lost_runs()
+    left = _left_records()
+    ids = {*end_lost_runs(), *left}
     if not ids:
         return
     with get_client(sync_client=True) as client:
@@ -25,6 +30,39 @@ def mark_lost_runs() -> None:
                 _crash(client, client.read_flow_run(UUID(flow_run_id)), KILLED)
             except ObjectNotFound:  # another Prefect server has it
                 continue
+    for record in left.values():
+        record.unlink(missing_ok=True)
+
+
+@contextmanager
+def recorded_runs(flow: Any) -> Iterator[Any]:
+    """The flow, made to leave a record of its process in the work folder as long as it runs.
+
+    A process that is killed before its MLflow run is open has left no other trace.
+    """
+    written: list[Path] = []
+
+    def record(flow: Any, flow_run: Any, state: Any) -> None:
+        path = _records() / str(flow_run.id)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(own_process())
+        written.append(path)
+
+    try:
+        yield flow.with_options(on_running=[record])
+    finally:
+        for path in written:
+            path.unlink(missing_ok=True)
+
+
+def _left_records() -> dict[str, Path]:
+    """Records of killed processes, by the ids of their flow runs."""
+    paths = list(_records().iterdir()) if _records().is_dir() else []
+    return {path.name: path for path in paths if is_lost(path.read_text(errors="replace"))}
+
+
+def _records() -> Path:
+    return settings.home() / "runs"
 
 
 def crash_pool_runs(pool: str) -> None:

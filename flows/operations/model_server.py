@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flows.operations.services import choose_port
+from flows.operations.password import PasswordOnly
+from flows.operations.services import ServeOptions, choose_port
 from flows.operations.trusted import TrustedOnly, trusted_names
 from tasks.model_registry import find_version
 
@@ -14,6 +15,7 @@ def serve_version(name: str, which: str, host: str, wanted_port: int | None) -> 
 
     A version that is named by an alias is exchanged when the alias moves.
     """
+    auth = ServeOptions.checked(host=host).auth
     port = choose_port(host, wanted_port, USUAL_PORT)
     names = trusted_names(host, port)
     version = find_version(name, which)
@@ -24,6 +26,7 @@ def serve_version(name: str, which: str, host: str, wanted_port: int | None) -> 
 
     print(f"loading {version} ...", flush=True)
     application = model_application(name, which)
+    closed = PasswordOnly(application, auth) if auth else application
     print(f"page to try it: http://{names[0]}/", flush=True)
-    uvicorn.run(TrustedOnly(application, names), host=host, port=port)
+    uvicorn.run(TrustedOnly(closed, names), host=host, port=port)
     return 0

@@ -58,15 +58,24 @@ class ServeOptions(Component):
     def _is_closed(self) -> ServeOptions:
         if not self.auth and not _is_loopback(self.host):
             raise ValueError(
-                f"{self.host} can be reached from other machines, and whoever reaches the Prefect server can run code "
-                f"here: set {AUTH_VARIABLE}=user:password, or listen on {LOOPBACK}"
+                f"{self.host} can be reached from other machines, and whoever reaches a Prefect server can run code "
+                f"there: set {AUTH_VARIABLE}=user:password, or listen on {LOOPBACK}"
             )
         return self
+
+    @classmethod
+    def checked(cls, **chosen: Any) -> ServeOptions:
+        """The options with the password of the environment, or a `ConfigError`."""
+        try:
+            return cls(auth=os.environ.get(AUTH_VARIABLE) or None, **chosen)
+        except ValidationError as error:
+            problems = [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors()]
+            raise ConfigError("\n".join(f"{place}: {text}" if place else text for place, text in problems)) from None
 
 
 def serve(**chosen: Any) -> int:
     """Start the services, apply the deployments, print the addresses, wait for Ctrl-C, and stop everything."""
-    options = _options(chosen)
+    options = ServeOptions.checked(**chosen)
     for number in STOPS:
         signal.signal(number, signal.default_int_handler)
     with _only_one(), _databases(options) as databases:
@@ -75,7 +84,8 @@ def serve(**chosen: Any) -> int:
         try:
             _start(plan, supervisor)
             while True:
-                supervisor.check()
+                if supervisor.keep_running(lambda text: print(text, flush=True)):
+                    announce(supervisor.processes, plan.client_environment())
                 time.sleep(1)
         except KeyboardInterrupt:
             return 0
@@ -104,14 +114,6 @@ def print_environment() -> int:
         if name in os.environ:
             print(f"export {name}={shlex.quote(os.environ[name])}")
     return 0
-
-
-def _options(chosen: dict[str, Any]) -> ServeOptions:
-    try:
-        return ServeOptions(auth=os.environ.get(AUTH_VARIABLE) or None, **chosen)
-    except ValidationError as error:
-        problems = [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors()]
-        raise ConfigError("\n".join(f"{place}: {text}" if place else text for place, text in problems)) from None
 
 
 @contextmanager
@@ -272,7 +274,17 @@ def _start(plan: _Plan, supervisor: Supervisor) -> None:
     host = plan.options.host
     prefect = ("-m", "flows.operations.prefect_app", "--host", host, "--port", str(plan.prefect_port))
     mlflow = (
-        *("-m", "mlflow", "server", "--host", host, "--port", str(plan.mlflow_port), "--workers", "1"),
+        *(
+            "-m",
+            "flows.operations.mlflow_app",
+            "server",
+            "--host",
+            host,
+            "--port",
+            str(plan.mlflow_port),
+            "--workers",
+            "1",
+        ),
         # Files go where commands put them that run without a server: both can read what the other wrote.
         *("--no-serve-artifacts", "--default-artifact-root", (settings.home() / "mlflow-files").as_uri()),
         *(("--app-name", "basic-auth") if plan.options.auth else ()),

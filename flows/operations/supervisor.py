@@ -7,7 +7,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,21 @@ SECONDS_TO_START = 600  # a server takes ten; one that ends is noticed at once, 
 SECONDS_TO_STOP = 10
 SECONDS_TO_WIND_DOWN = 30  # a run hears of it only between two calls of compiled code
 LINES_SHOWN = 15
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before an ended process is started again; doubled each time
+SECONDS_OF_HEALTH = 300.0  # after which a process that ends is one that ends for the first time
+LOGS_KEPT = 5
+
+
+@dataclass
+class _Kept:
+    """A process that is to live as long as the supervisor, and what is needed to start it again."""
+
+    process: subprocess.Popen[bytes]
+    words: Sequence[str]
+    environment: Mapping[str, str]
+    started: float
+    ends: int = 0
+    due: float | None = None
 
 
 class Supervisor:
@@ -29,12 +45,12 @@ class Supervisor:
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, _Kept] = {}
         logs.mkdir(parents=True, exist_ok=True)
 
     def start(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start a process that is to live as long as the supervisor."""
-        self._processes[name] = self._open(name, words, environment)
+        self._processes[name] = _Kept(self._open(name, words, environment), words, environment, time.monotonic())
 
     def wait_until_healthy(self, name: str, url: str) -> None:
         """Return when a server answers; fail when it ends, or says nothing for too long."""
@@ -61,22 +77,44 @@ class Supervisor:
 
     def check(self) -> None:
         """Fail if a process has ended by itself."""
-        for name, process in self._processes.items():
-            if process.poll() is not None:
-                raise EyrieError(
-                    f"{name} stopped by itself with exit code {process.returncode}{self._last_words(name)}"
+        for name, kept in self._processes.items():
+            if kept.process.poll() is not None:
+                code = kept.process.returncode
+                raise EyrieError(f"{name} stopped by itself with exit code {code}{self._last_words(name)}")
+
+    def keep_running(self, tell: Callable[[str], None]) -> bool:
+        """Start processes again that have ended by themselves, each after a pause; True if any was started.
+
+        The others go on meanwhile: a worker that dies must not take the servers with it.
+        """
+        started = False
+        for name, kept in self._processes.items():
+            if kept.process.poll() is None:
+                continue
+            if kept.due is None:
+                kept.ends = 1 if time.monotonic() - kept.started > SECONDS_OF_HEALTH else kept.ends + 1
+                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(kept.ends - 1, 10))
+                kept.due = time.monotonic() + pause
+                tell(
+                    f"{name} stopped by itself with exit code {kept.process.returncode}; starting it again in "
+                    f"{pause:g} s{self._last_words(name)}"
                 )
+            if time.monotonic() >= kept.due:
+                kept.process = self._open(name, kept.words, kept.environment)
+                kept.started, kept.due, started = time.monotonic(), None, True
+        return started
 
     @property
     def processes(self) -> list[int]:
         """Ids of the processes."""
-        return [process.pid for process in self._processes.values()]
+        return [kept.process.pid for kept in self._processes.values()]
 
     def wind_down(self, name: str) -> bool:
         """Let a worker take no new work, and end what it has under way; True if there was any."""
-        process = self._processes.get(name)
-        if process is None or process.poll() is not None:
+        kept = self._processes.get(name)
+        if kept is None or kept.process.poll() is not None:
             return False
+        process = kept.process
         process.send_signal(signal.SIGINT)
         children = _children(process.pid)
         end_processes(children, SECONDS_TO_WIND_DOWN)
@@ -84,14 +122,22 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop all, the last one first."""
-        for process in reversed(self._processes.values()):
-            end_processes([process.pid])
-            process.wait()
+        for kept in reversed(self._processes.values()):
+            end_processes([kept.process.pid])
+            kept.process.wait()
         self._processes.clear()
 
     def _open(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        self._rotate(self._log(name))
         with self._log(name).open("wb") as log:
             return subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
+
+    def _rotate(self, log: Path) -> None:
+        """Keep the logs of earlier starts as ``NAME.log.1`` (the last one) and so on: they tell why a process ended."""
+        for number in range(LOGS_KEPT - 1, -1, -1):
+            older = log.with_name(f"{log.name}.{number}") if number else log
+            if older.exists():
+                older.replace(log.with_name(f"{log.name}.{number + 1}"))
 
     def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"

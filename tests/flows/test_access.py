@@ -180,6 +180,9 @@ def test_mlflow_refuses_a_foreign_name_and_what_a_foreign_page_would_change(serv
         assert caller.ask(*search)[0] == 403, caller
     for origin in (f"http://{FOREIGN}", "null"):
         assert Caller(services.mlflow, None, origin).ask(*search)[0] == 403
+        query = {"query": "query { mlflowSearchRuns(input: {}) { runs { info { runId } } } }"}
+        assert Caller(services.mlflow, None, origin).ask("/graphql", "POST", query)[0] == 403
+        assert Caller(services.mlflow, None, origin).ask("/")[0] == 403
 
 
 def test_a_password_closes_an_open_work_folder_and_says_so(services: Services) -> None:
@@ -207,7 +210,7 @@ def test_what_commands_write_is_closed_to_other_accounts(trained: Workplace) -> 
 def test_the_served_champion_refuses_strangers(trained: Workplace, tmp_path: Path) -> None:
     port = free_port()
     rows = {"dataframe_records": [{"indices": [3, 17], "values": [1.0, 2.0]}], "params": {"k": 3}}
-    workplace = Workplace(trained.home, EYRIE_TRUSTED_HOSTS=PUBLIC)
+    workplace = Workplace(trained.home, EYRIE_TRUSTED_HOSTS=PUBLIC, EYRIE_AUTH=AUTH)
     words = ("models", "serve", "demo", "--port", str(port))
     with started(workplace, tmp_path / "serve.log", "Uvicorn running on", *words):
         for caller in friends(port):
@@ -218,6 +221,14 @@ def test_the_served_champion_refuses_strangers(trained: Workplace, tmp_path: Pat
             for path in ("/invocations", "/ping", "/health", "/version", "/docs", "/", "/api/model", "/metrics"):
                 method, body = ("POST", rows) if path == "/invocations" else ("GET", None)
                 assert caller.ask(path, method, body)[0] == 403, (caller, path)
+        for auth in (None, "keeper:another-password", "nobody:a-long-password"):
+            assert Caller(port, auth=auth).ask("/invocations", "POST", rows)[0] == 401
+            assert Caller(port, auth=auth).ask("/ping")[0] == 200
+
+
+def test_a_model_is_not_served_beyond_loopback_without_a_password(trained: Workplace) -> None:
+    done = trained.run("models", "serve", "demo", "--host", "0.0.0.0")
+    assert (done.returncode, "EYRIE_AUTH=user:password" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_version_that_is_not_there_is_not_served(trained: Workplace) -> None:

@@ -41,8 +41,8 @@ def test_a_killed_command_is_told_of_in_mlflow_and_in_prefect_by_the_next_one(tm
         time.sleep(0.2)
     server = psutil.Process(process.pid).children(recursive=True)
     process.kill()
-    for child in server:  # the embedded API does not notice
-        child.kill()
+    _, left = psutil.wait_procs(server, timeout=60)
+    assert left == [], "the embedded API ends with its command"
     process.communicate()
     assert statuses(home) == ["RUNNING"]
 
@@ -52,6 +52,25 @@ def test_a_killed_command_is_told_of_in_mlflow_and_in_prefect_by_the_next_one(tm
     flows, tasks = states(home)
     assert flows == {"COMPLETED", "CRASHED"}
     assert not tasks & set(UNDER_WAY)
+
+
+KILLED_EARLY = """
+import os, signal, sys
+from flows.__main__ import main
+from tasks.tracking import TrackedRun
+TrackedRun.open = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
+main(sys.argv[1:])
+"""
+
+
+def test_a_command_killed_before_its_mlflow_run_is_open_is_marked_in_prefect_too(tmp_path: Path) -> None:
+    workplace = Workplace(tmp_path / "home")
+    assert workplace.run(*SIMULATE, "seed=1", script=("-c", KILLED_EARLY)).returncode == -9
+    assert states(workplace.home)[0] == {"RUNNING"}
+    done = workplace.run(*SIMULATE, "seed=2")
+    assert done.returncode == 0, done.stderr
+    assert states(workplace.home)[0] == {"COMPLETED", "CRASHED"}
+    assert list((workplace.home / "runs").iterdir()) == []
 
 
 def test_an_api_that_does_not_start_in_time_is_one_message(tmp_path: Path) -> None:
