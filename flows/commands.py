@@ -38,6 +38,7 @@ def _run_with_progress(entry: FlowEntry, params: FlowParams) -> dict[str, Any]:
     from flows.operations.embedded import start_embedded_api
     from flows.operations.lost_runs import mark_lost_runs, recorded_runs
     from tasks.execution import listeners
+    from xcore.numeric.stopwatch import tell_first_compilation
 
     progress_to = Console(stderr=True)
     if not os.environ.get("PREFECT_API_URL"):
@@ -46,10 +47,14 @@ def _run_with_progress(entry: FlowEntry, params: FlowParams) -> dict[str, Any]:
     mark_lost_runs()
     progress = LiveProgress(progress_to) if progress_to.is_terminal else LineProgress(progress_to)
     listeners.append(progress)
+    tell_first_compilation(
+        lambda: progress_to.print("compiling kernels, once per machine; it is not part of a step's seconds ...")
+    )
     try:
         with recorded_runs(entry.flow) as flow:
             return flow(params)  # type: ignore[no-any-return]
     finally:
+        tell_first_compilation(None)
         listeners.remove(progress)
         progress.close()
 

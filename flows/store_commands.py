@@ -92,7 +92,7 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("artifact", str(manifest.ref)),
         ("what", KINDS[manifest.kind].says),
         ("made by", f"{manifest.component}, {manifest.created:%Y-%m-%d %H:%M:%S} UTC, commit {manifest.git_commit}"),
-        ("cost", f"{manifest.seconds:.2f} s, peak memory {decimal(manifest.peak_memory_bytes)}"),
+        ("cost", _cost(manifest)),
         ("options", json.dumps(dict(manifest.options), indent=1)),
         ("seed", str(manifest.seed)),
         ("counts", json.dumps(dict(manifest.counts), indent=1)),
@@ -101,6 +101,11 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("code", "\n".join(f"{name}  {digest}" for name, digest in manifest.code.items())),
         ("libraries", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
     ]
+
+
+def _cost(manifest: Manifest) -> str:
+    compiling = f"{manifest.compile_seconds:.2f} s of compiling kernels"
+    return f"{manifest.seconds:.2f} s and {compiling}, peak memory {decimal(manifest.peak_memory_bytes)}"
 
 
 def _add_lineage(store: Store, ref: ArtifactRef, tree: Tree, role: str, shown: set[str]) -> None:

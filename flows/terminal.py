@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tasks import settings
+from tasks.mlflow_view import run_link
 from xcore.artifacts import Recipe
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -94,7 +97,20 @@ def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(line, highlight=False)
     if summary["nothing_changed"]:
         console.print("Nothing changed: every step had been made before, and nothing was run.")
-    console.print(f"MLflow run {summary['mlflow_run']}. Open the dashboards with: eyrie serve", highlight=False)
+    for line in _where_to_look(summary):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _where_to_look(summary: Mapping[str, Any]) -> list[str]:
+    """Links to the run in the dashboards that are up."""
+    tracking = settings.tracking_uri()
+    if not tracking.startswith("http"):
+        return [f"MLflow run {summary['mlflow_run']}. Open the dashboards with: eyrie serve"]
+    links = [f"MLflow   {run_link(tracking, summary['mlflow_experiment'], summary['mlflow_run'])}"]
+    prefect = os.environ.get("PREFECT_API_URL", "").removesuffix("/api")
+    if prefect and summary.get("flow_run"):
+        links.append(f"Prefect  {prefect}/runs/flow-run/{summary['flow_run']}")
+    return links
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
@@ -105,12 +121,13 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def _steps_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    steps = Table("step", "seconds", "peak memory", "", title="Steps", title_justify="left")
+    steps = Table("step", "seconds", "compiling", "peak memory", "", title="Steps", title_justify="left")
     steps.add_column("artifact", no_wrap=True, overflow="fold")
     for step in rows:
         note = "made before" if step["cached"] else "new"
         memory = f"{step['peak_memory_mb']:,.0f} MB"
-        steps.add_row(step["step"], f"{step['seconds']:.1f}", memory, note, step["artifact"])
+        compiling = f"{step['compile_seconds']:.1f}"
+        steps.add_row(step["step"], f"{step['seconds']:.1f}", compiling, memory, note, step["artifact"])
     return steps
 
 

@@ -168,7 +168,7 @@ def make_result(
     if not run.is_finished:
         run.log_curves()
         run.end("FINISHED")
-    summary = summary_of(result, run, cached)
+    summary = summary_of(result, run, cached) | {"flow_run": str(runtime.flow_run.id)}
     create_markdown_artifact(result_markdown(summary), key=report_key(params.name), description=f"Result of {flow}")
     return summary
 
@@ -268,6 +268,7 @@ def _report_result(step: StepRun, manifest: Manifest) -> None:
     facts = {
         "artifact": str(manifest.ref),
         "seconds": round(manifest.seconds, 3),
+        "seconds of compiling kernels": round(manifest.compile_seconds, 3),
         "peak memory, MB": round(manifest.peak_memory_bytes / 1e6, 1),
         "bytes": manifest.n_bytes,
         **{name: value for name, value in manifest.counts.items() if isinstance(value, int | float | str)},

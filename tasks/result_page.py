@@ -9,6 +9,8 @@ from typing import Any
 from tasks import settings
 from tasks.mlflow_view import run_link, view_link
 
+COST_COLUMNS = ("step", "seconds", "compiling, s", "peak memory, MB", "", "artifact")
+
 
 def report_key(name: str) -> str:
     """The key of an experiment's results; Prefect shows all reports of one key as a history."""
@@ -27,14 +29,14 @@ def result_markdown(summary: Mapping[str, Any]) -> str:
     parts += [_table(table["columns"], table["rows"]) for table in summary["tables"]]
     parts += [f"{sentence}." for sentence in summary["sentences"]]
     if not summary["stands_for_many"]:
-        parts.append(_table(("step", "seconds", "peak memory, MB", "", "artifact"), _step_rows(summary["steps"])))
+        parts.append(_table(COST_COLUMNS, _step_rows(summary["steps"])))
     return "\n\n".join(filter(None, parts))
 
 
 def _step_rows(steps: Sequence[Mapping[str, Any]]) -> Iterable[list[str]]:
     for step in steps:
         note = "made before" if step["cached"] else "new"
-        cost = [f"{step['seconds']:.1f}", f"{step['peak_memory_mb']:,.0f}"]
+        cost = [f"{step['seconds']:.1f}", f"{step['compile_seconds']:.1f}", f"{step['peak_memory_mb']:,.0f}"]
         yield [step["step"], *cost, note, f"`{step['artifact']}`"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from tasks.training_data import fit_context, open_rows, open_training_data, row_
 from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.features import FeatureWriter
+from xcore.numeric.stopwatch import Stopwatch
 from xcore.training.data import RowForm
 from xcore.training.stages import RowMap, Stage, Staged
 
@@ -26,20 +26,23 @@ class StageStep(Component):
 
 def make_stage(context: BuildContext) -> Mapping[str, Any]:
     """Fit a stage on the training split; one that maps rows is applied to every split, block by block."""
-    start = time.process_time()
-    options: StageStep = context.options
+    with Stopwatch() as watch:
+        counts = _fit_and_apply(context, context.options)
+    return counts | {"cpu_seconds": watch.cpu_seconds}
+
+
+def _fit_and_apply(context: BuildContext, options: StageStep) -> dict[str, Any]:
     form = options.form
     data = open_training_data(context.inputs, form, options.stage.wants, options.uses)
     fitted = options.stage.fit(data, fit_context(context))
     fitted.save(context.directory)
-    counts: dict[str, Any] = {}
-    if isinstance(fitted, RowMap):
-        with FeatureWriter(context.directory, fitted.dimensions) as writer:
-            for split in splits_of(context.inputs):
-                for block in open_rows(context.inputs, split, form).blocks():
-                    writer.write(split, fitted.transform(block))
-        counts = {"features": fitted.n_features, "dimensions": fitted.dimensions, "rows": writer.rows}
-    return counts | {"cpu_seconds": time.process_time() - start}
+    if not isinstance(fitted, RowMap):
+        return {}
+    with FeatureWriter(context.directory, fitted.dimensions) as writer:
+        for split in splits_of(context.inputs):
+            for block in open_rows(context.inputs, split, form).blocks():
+                writer.write(split, fitted.transform(block))
+    return {"features": fitted.n_features, "dimensions": fitted.dimensions, "rows": writer.rows}
 
 
 def stage_recipes(model: Staged, form: RowForm, data: Mapping[str, Recipe], seed: int) -> dict[str, Recipe]:

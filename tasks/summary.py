@@ -43,5 +43,6 @@ def _cost(manifest: Manifest, name: str, cached: bool) -> dict[str, Any]:
         "artifact": str(manifest.ref),
         "cached": cached,
         "seconds": round(manifest.seconds, 3),
+        "compile_seconds": round(manifest.compile_seconds, 3),
         "peak_memory_mb": round(manifest.peak_memory_bytes / 1e6, 1),
     }

@@ -110,7 +110,11 @@ class TrackedRun:
         """The id and the cost of a step's artifact; the name tells apart the steps of a run."""
         from mlflow.entities import RunTag
 
-        costs = {f"seconds/{name}": manifest.seconds, f"peak_memory_mb/{name}": manifest.peak_memory_bytes / 1e6}
+        costs = {
+            f"seconds/{name}": manifest.seconds,
+            f"compile_seconds/{name}": manifest.compile_seconds,
+            f"peak_memory_mb/{name}": manifest.peak_memory_bytes / 1e6,
+        }
         self._client.log_batch(self.id, metrics=_metrics(costs, 0), tags=[RunTag(f"eyrie.{name}", manifest.id)])
 
     def log_result(self, artifact: Artifact) -> None:

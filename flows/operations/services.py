@@ -270,7 +270,7 @@ def _mlflow_login(auth: str) -> dict[str, str]:
 
 
 def _start(plan: _Plan, supervisor: Supervisor) -> None:
-    print(f"starting Prefect, MLflow and a worker; logs are in {settings.home() / 'logs'} ...", flush=True)
+    print(f"starting; logs are in {settings.home() / 'logs'}", flush=True)
     host = plan.options.host
     prefect = ("-m", "flows.operations.prefect_app", "--host", host, "--port", str(plan.prefect_port))
     mlflow = (
@@ -297,14 +297,28 @@ def _start(plan: _Plan, supervisor: Supervisor) -> None:
     ):
         supervisor.start(name, [sys.executable, *words], environment)
         announce(supervisor.processes, {})
-    supervisor.wait_until_healthy("prefect", f"{plan.prefect}/api/health")
-    supervisor.wait_until_healthy("mlflow", f"{plan.mlflow}/health")  # lost runs are marked in both
-    supervisor.call("deploy", [sys.executable, "-m", "flows", "deploy", "--no-worker-runs"], plan.worker_environment())
+    with _told("the Prefect server"):
+        supervisor.wait_until_healthy("prefect", f"{plan.prefect}/api/health")
+    with _told("the MLflow server"):
+        supervisor.wait_until_healthy("mlflow", f"{plan.mlflow}/health")  # lost runs are marked in both
+    deploy = [sys.executable, "-m", "flows", "deploy", "--no-worker-runs"]
+    with _told("work pool, automations and deployments"):
+        supervisor.call("deploy", deploy, plan.worker_environment())
+    print(supervisor.last_line("deploy"), "and a worker", flush=True)
     supervisor.start("worker", [sys.executable, *worker], plan.worker_environment())
     announce(supervisor.processes, plan.client_environment())
     print(f"Prefect  {plan.prefect}/deployments")
     print(f"MLflow   {plan.mlflow}/#/experiments?workflowType=machine_learning")
     print("Ctrl-C stops everything.", flush=True)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Say what is coming up, and how long it took."""
+    print(f"{what} ...", end=" ", flush=True)
+    start = time.monotonic()
+    yield
+    print(f"{time.monotonic() - start:.0f} s", flush=True)
 
 
 def _without(environment: Any, name: str) -> dict[str, str]:

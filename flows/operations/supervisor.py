@@ -75,6 +75,10 @@ class Supervisor:
         if code:
             raise EyrieError(f"{name} failed with exit code {code}{self._last_words(name)}")
 
+    def last_line(self, name: str) -> str:
+        """The last line that a process wrote."""
+        return (self._log(name).read_text(errors="replace").splitlines() or [""])[-1]
+
     def check(self) -> None:
         """Fail if a process has ended by itself."""
         for name, kept in self._processes.items():

@@ -13,7 +13,14 @@ from xcore.metrics.family import evaluated_metrics, find_metric
 
 
 def summary(**changes: Any) -> dict[str, Any]:
-    step = {"step": "fit model", "artifact": "model/77", "cached": False, "seconds": 2.34, "peak_memory_mb": 1234.5}
+    step = {
+        "step": "fit model",
+        "artifact": "model/77",
+        "cached": False,
+        "seconds": 2.34,
+        "compile_seconds": 1.5,
+        "peak_memory_mb": 1234.5,
+    }
     return {
         "result": "evaluation/88",
         "tables": [{"title": "Metrics", "columns": ["metric, %", "@1"], "rows": [["precision", "51.00 (45.0-55.0)"]]}],
@@ -33,7 +40,7 @@ def test_a_report_has_the_metrics_with_their_intervals_and_the_cost_of_each_step
     page = result_markdown(summary())
     assert "| metric, % | @1 |\n| --- | --- |\n| precision | 51.00 (45.0-55.0) |" in page
     assert "expected recall 0.750." in page
-    assert "| fit model | 2.3 | 1,234 | new | `model/77` |" in page
+    assert "| fit model | 2.3 | 1.5 | 1,234 | new | `model/77` |" in page
     assert "(http://127.0.0.1:5000/#/experiments/4/runs/run-9?workflowType=machine_learning)" in page
     assert f"({view_link('http://127.0.0.1:5000', '4')})" in page
     assert "Nothing changed" in result_markdown(summary(nothing_changed=True))

@@ -74,6 +74,7 @@ class Manifest(_Record):
     files: Mapping[FileName, FileRecord]
     counts: Mapping[str, Any]
     seconds: float
+    compile_seconds: float = 0.0  # not among the seconds
     peak_memory_bytes: int
     created: AwareDatetime
     versions: Mapping[str, str]

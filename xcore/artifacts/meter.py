@@ -1,8 +1,7 @@
-"""Seconds and peak memory of a step."""
+"""Seconds and peak memory of a step; the seconds in which kernels were compiled are counted apart."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,23 +15,29 @@ _STATUS = Path("/proc/self/status")
 class Meter:
     """Measures a ``with`` block: wall seconds, and the highest resident memory of this process during it.
 
+    `seconds` is without the `compile_seconds`: kernels are compiled by the first run on a machine only.
     On Linux the kernel keeps the exact high-water mark and is told to start anew; elsewhere the larger of the values
     before and after is all that is known. Memory of child processes does not count.
     """
 
     seconds: float = 0.0
+    compile_seconds: float = 0.0
     peak_memory_bytes: int = 0
 
     def __enter__(self) -> Self:
-        self._start, self._before = time.perf_counter(), _resident()
+        from xcore.numeric.stopwatch import Stopwatch  # loads numba, which a plan does without
+
+        self._watch, self._before = Stopwatch(), _resident()
         if _CLEAR.exists():
             _CLEAR.write_text("5")
+        self._watch.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.seconds = time.perf_counter() - self._start
+        self._watch.__exit__(kind, error, trace)
+        self.seconds, self.compile_seconds = self._watch.seconds, self._watch.compile_seconds
         self.peak_memory_bytes = _high_water() if _STATUS.exists() else max(self._before, _resident())
 
 

@@ -110,6 +110,7 @@ def cost_section(run: Run) -> Html:
         [
             run.title(manifest),
             seconds(manifest.seconds),
+            seconds(manifest.compile_seconds),
             meter(manifest.seconds / max(most["seconds"], 1e-9)),
             n_bytes(manifest.peak_memory_bytes),
             meter(manifest.peak_memory_bytes / max(most["memory"], 1)),
@@ -124,10 +125,11 @@ def cost_section(run: Run) -> Html:
         "cost",
         "Cost of each step",
         element("p", f"{seconds(total)} in all, and {n_bytes(size)} on disk."),
-        table(["Step", "Time", "", "Peak memory", "", "On disk", ""], rows),
+        table(["Step", "Time", "Compiling", "", "Peak memory", "", "On disk", ""], rows),
         note(
             "What each step cost when its result was made. A step with a result in the store cost this run "
-            "nothing. Peak memory is that of the whole process while the step ran."
+            "nothing. Compiling is not part of the time: the first run on a machine compiles the kernels that it "
+            "needs, and keeps them. Peak memory is that of the whole process while the step ran."
         ),
     )
 

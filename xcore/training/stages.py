@@ -5,7 +5,6 @@ A model declares its stages by role. One generic step of the pipeline makes each
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from xcore.components import Component, silent
 from xcore.numeric.matrices import Float32
+from xcore.numeric.stopwatch import Stopwatch
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, PreparedStage, RowForm, RowsInMemory, TrainingData, Wish
 
@@ -114,14 +114,14 @@ def prepare(model: Staged, data: TrainingData, context: FitContext) -> TrainingD
 
 def fit_stage(declared: DeclaredStage, data: TrainingData, context: FitContext) -> PreparedStage:
     """Fit one stage in memory, and map the training rows by it if it maps rows."""
-    start, cpu_start = time.perf_counter(), time.process_time()
     rows = data.rows if declared.rows is None else data.stage(declared.rows).rows
     if rows is None:
         raise TypeError(f"stage {declared.rows} maps no rows")
     used = {role: data.stages[role] for role in declared.uses}
-    fitted = declared.options.fit(replace(data, rows=rows, stages=used), context)
     mapped = None
-    if isinstance(fitted, RowMap):
-        vectors = np.concatenate([fitted.transform(block) for block in rows.blocks()])
-        mapped = RowsInMemory(vectors, "vector")
-    return PreparedStage(fitted, mapped, time.perf_counter() - start, time.process_time() - cpu_start)
+    with Stopwatch() as watch:
+        fitted = declared.options.fit(replace(data, rows=rows, stages=used), context)
+        if isinstance(fitted, RowMap):
+            vectors = np.concatenate([fitted.transform(block) for block in rows.blocks()])
+            mapped = RowsInMemory(vectors, "vector")
+    return PreparedStage(fitted, mapped, watch.seconds, watch.cpu_seconds)

@@ -6,7 +6,6 @@ training that was killed continues from its last checkpoint to the same bits.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,6 +28,7 @@ from xcore.models.negative_sampling.updates import (
 from xcore.numeric.draws import keys_of
 from xcore.numeric.matrices import Float32, Float64, Int64, row_blocks
 from xcore.numeric.parallel import over_blocks, single_threaded_blas
+from xcore.numeric.stopwatch import Stopwatch
 from xcore.sampling.sampler import FittedSampler, FittedUniform
 from xcore.training.checkpoints import Checkpoints
 from xcore.training.context import CurvePoints
@@ -176,12 +176,12 @@ def train(
         epoch, first = divmod(state.step, n_batches)
         order = np.random.default_rng([int(schedule.seed), epoch]).permutation(n_pairs)
         for number in range(first, n_batches):
-            start, cpu_start = time.perf_counter(), time.process_time()
-            chosen = np.sort(order[number * schedule.batch_size : (number + 1) * schedule.batch_size])
-            state.loss += advance(state, chosen, epoch)
+            with Stopwatch() as watch:
+                chosen = np.sort(order[number * schedule.batch_size : (number + 1) * schedule.batch_size])
+                state.loss += advance(state, chosen, epoch)
             state.step += 1
-            state.seconds += time.perf_counter() - start
-            state.cpu_seconds += time.process_time() - cpu_start
+            state.seconds += watch.seconds
+            state.cpu_seconds += watch.cpu_seconds
             if number + 1 < n_batches:
                 if checkpoints.is_due():
                     checkpoints.write(state.arrays())
