@@ -42,7 +42,7 @@ def headline(summary: Mapping[str, Any]) -> str:
 def note_markdown(summary: Mapping[str, Any]) -> str:
     """The description of the run in MLflow: its tables, what is worth knowing, and where its report is."""
     parts = [_table(table["columns"], table["rows"]) for table in summary["tables"]]
-    parts += [f"{sentence}." for sentence in (*summary["sentences"], *summary.get("notes", ()))]
+    parts += [*(f"{sentence}." for sentence in summary["sentences"]), *summary.get("notes", ())]
     if summary["metrics"]:
         path = f"#/experiments/{summary['mlflow_experiment']}/runs/{summary['mlflow_run']}/artifacts/report.html"
         parts.insert(0, f"{headline(summary)} · [report]({path})")

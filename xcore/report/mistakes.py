@@ -72,7 +72,10 @@ def _slices(offers: Offers) -> Html:
     return element(
         "div",
         table(["Rows", "Number", "Best label is right, %", "True labels found, %"], rows, sortable=True),
-        note("Rows without a true label are left out. Lengths are cut at the quartiles."),
+        note(
+            "Rows without a true label are left out. Length is the number of characters of a text, or of features of a "
+            "sparse row, cut at the quartiles."
+        ),
     )
 
 
@@ -81,7 +84,10 @@ def _named_slices(offers: Offers) -> Iterator[tuple[str, Mask]]:
     for low, high in LABEL_BANDS:
         name = f"{low} or more" if high is None else str(low) if low == high else f"{low} to {high}"
         inside = offers.n_true >= low
-        yield f"with {name} true labels", inside if high is None else inside & (offers.n_true <= high)
+        yield (
+            f"with {name} true label{'' if high == 1 else 's'}",
+            inside if high is None else inside & (offers.n_true <= high),
+        )
     if offers.length is not None and len(offers.length):
         yield from _by_length(offers.length)
 
