@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_artifact_commands(commands)
     _add_model_commands(commands)
     _add_service_commands(commands)
+    _add_backup_commands(commands)
     return parser
 
 
@@ -150,6 +151,15 @@ def _add_service_commands(commands: Any) -> None:
     env.set_defaults(run=_env)
 
 
+def _add_backup_commands(commands: Any) -> None:
+    backup = commands.add_parser("backup", help="write the whole work folder into one tar file; services may run")
+    backup.add_argument("file", type=Path, help="the new file, such as eyrie-2026-01-31.tar")
+    backup.set_defaults(run=_backup)
+    restore = commands.add_parser("restore", help="fill an empty work folder from a backup")
+    restore.add_argument("file", type=Path, help="a file that `eyrie backup` wrote")
+    restore.set_defaults(run=_restore)
+
+
 def _run_flow(arguments: argparse.Namespace) -> int:
     from flows.commands import run_flow
 
@@ -189,6 +199,18 @@ def _deploy(arguments: argparse.Namespace) -> int:
     from flows.operations.deploy import deploy, prepare_server
 
     return prepare_server() if arguments.no_worker_runs else deploy()
+
+
+def _backup(arguments: argparse.Namespace) -> int:
+    from flows.operations.backup import back_up
+
+    return back_up(arguments.file)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from flows.operations.backup import restore
+
+    return restore(arguments.file)
 
 
 def _env(arguments: argparse.Namespace) -> int:

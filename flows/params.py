@@ -86,6 +86,11 @@ class FlowParams(Component):
         return tree if info.context == AS_WRITTEN else expand_variables(tree)
 
     @property
+    def experiment(self) -> str:
+        """The MLflow experiment that records the run."""
+        return self.name
+
+    @property
     def run_name(self) -> str:
         """What the run is called in the dashboards."""
         return self.name

@@ -12,7 +12,7 @@ from pydantic import Field
 from flows.params import PipelineParams
 from flows.plans import LearningPlan, plan_pipeline
 from tasks import settings
-from tasks.execution import add_to_result, make_result
+from tasks.execution import add_to_result, completed, make_result
 from tasks.model_registry import apply_decision, champion_parts, mark_challenger, parts_of, register
 from tasks.promote import comparison_markdown, comparison_recipe, read_comparison
 from xcore.artifacts import ArtifactRef, Recipe
@@ -60,7 +60,7 @@ def register_and_decide(name: str, model: ArtifactRef, run_id: str, decision: st
 
 
 @flow(name="retrain", flow_run_name="{params.run_name}")
-def retrain(params: RetrainParams) -> dict[str, Any]:
+def retrain(params: RetrainParams) -> Any:
     """Ingest what changed, train, compare with the champion on the same held-out rows, promote if it is better."""
     params = params.with_promotion_rows()
     plan = _plan_challenger(params)
@@ -76,9 +76,10 @@ def retrain(params: RetrainParams) -> dict[str, Any]:
     done = register_and_decide(params.name, plan.model.ref, summary["mlflow_run"], facts["decision"], facts["reason"])
     became = "is now the champion" if done["promoted"] else f"was not promoted; the champion is {done['champion']}"
     says = f"Version {done['version']} of {params.name} {became}: {done['reason']}"
-    return summary | {
+    told = {
         "promotion": facts | done,
         "comparison": str(comparison.ref) if comparison else None,
         "nothing_changed": unchanged and not done["promoted"] and not done["is_new"],
         "says": [says],
     }
+    return completed(summary | told)

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from flows.params import FlowParams, Name
 from tasks import settings
-from tasks.execution import make_result
+from tasks.execution import completed, make_result
 from tasks.model_registry import find_model, parts_of
 from tasks.score import deliver, scores_recipe
 from xcore.artifacts import Recipe
@@ -25,7 +25,7 @@ class ScoreParams(FlowParams):
     name: Name = Field(
         "eyrie",
         min_length=1,
-        description="Name of the registered model. The run is recorded in the MLflow experiment of the same name.",
+        description="Name of the registered model. The run is recorded in the MLflow experiment NAME-scores.",
     )
     model: str = Field(
         "champion",
@@ -63,6 +63,10 @@ class ScoreParams(FlowParams):
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     @property
+    def experiment(self) -> str:
+        return f"{self.name}-scores"
+
+    @property
     def run_name(self) -> str:
         return f"{self.name}-score"
 
@@ -74,7 +78,7 @@ def plan_score(params: ScoreParams) -> Recipe:
 
 
 @flow(name="score", flow_run_name="{params.run_name}")
-def score(params: ScoreParams) -> dict[str, Any]:
+def score(params: ScoreParams) -> Any:
     """Score the rows of files. A run that was killed continues after its last finished block."""
     recipe = plan_score(params)
     summary = make_result(recipe, "score", params)
@@ -85,4 +89,5 @@ def score(params: ScoreParams) -> dict[str, Any]:
     speed = f"{counts['rows_per_second']:,.0f} rows per second"
     says = f"{counts['rows']:,} rows scored by {recipe.inputs['model'].ref}, {speed}"
     where = params.output or scores.directory / "scores.parquet"
-    return summary | {"scored": dict(counts), "output": str(where), "says": [says, f"Scores are in {where}"]}
+    told = {"scored": dict(counts), "output": str(where), "says": [says, f"Scores are in {where}"]}
+    return completed(summary | told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,7 +23,7 @@ from prefect.states import Completed
 from prefect.tasks import Task
 
 from tasks import settings
-from tasks.result_page import report_key, report_slug, result_markdown
+from tasks.result_page import headline, note_markdown, report_key, report_slug, result_markdown
 from tasks.scheduling import Running, run_in_order
 from tasks.summary import summary_of
 from tasks.tracked_steps import Child, track_step
@@ -50,6 +51,17 @@ class Listener(Protocol):
 listeners: list[Listener] = []
 
 
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """An error that its reader can mend says what to do; a traceback below it would only hide that."""
+    if record.exc_info and isinstance(record.exc_info[1], EyrieError):
+        record.exc_info = None
+    return True
+
+
+for _name in ("prefect.task_runs", "prefect.flow_runs"):
+    logging.getLogger(_name).addFilter(_without_traceback)
+
+
 class Stopped(EyrieError):
     """A step ended early, because the run that it belongs to ends."""
 
@@ -75,8 +87,7 @@ class ProgressReport:
     def __init__(self, step: StepRun) -> None:
         self._step, self._recipe = step, step.recipe
         self._group = view_of(step.recipe.kind).progress_group(step.name)
-        described = f"{step.recipe.name} {step.recipe.id}"
-        self._report_id: Any = create_progress_artifact(0.0, key=step.key, description=described)
+        self._report_id: Any = None  # a step that ends within seconds needs no progress bar
         self._last = time.monotonic()
 
     def __call__(self, step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
@@ -89,11 +100,19 @@ class ProgressReport:
             self._step.tracked.log_progress(step, named)
         if time.monotonic() - self._last > SECONDS_BETWEEN_REPORTS:
             self._last = time.monotonic()
-            update_progress_artifact(self._report_id, progress=100.0 * step / max(total, 1))
+            self._show(100.0 * step / max(total, 1))
 
     def finish(self) -> None:
         """Show the step as done, whatever it reported last."""
-        update_progress_artifact(self._report_id, progress=100.0)
+        if self._report_id is not None:
+            self._show(100.0)
+
+    def _show(self, percent: float) -> None:
+        if self._report_id is None:
+            described = f"{self._recipe.name} {self._recipe.id}"
+            self._report_id = create_progress_artifact(percent, key=self._step.key, description=described)
+        else:
+            update_progress_artifact(self._report_id, progress=percent)
 
 
 def _retry_on_io(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
@@ -129,6 +148,9 @@ class FlowParams(Protocol):
     def name(self) -> str: ...
 
     @property
+    def experiment(self) -> str: ...
+
+    @property
     def run_name(self) -> str: ...
 
     def options(self) -> dict[str, Any]: ...
@@ -144,7 +166,7 @@ def make_result(
     `children` are the results with tracked runs of their own, by their ids; `at_once` is the number of steps that
     may run at the same time.
     """
-    run = TrackedRun.open(params.name, result.id, f"{params.run_name}-{result.id[:8]}")
+    run = TrackedRun.open(params.experiment, result.id, f"{params.run_name}-{result.id[:8]}")
     tags = {"eyrie.flow": flow, "eyrie.flow_run_id": str(runtime.flow_run.id)}
     cached: dict[str, bool] = {}
 
@@ -165,17 +187,23 @@ def make_result(
             failed = isinstance(error, Exception) and not isinstance(error, CrashedRun)
             run.end("FAILED" if failed else "KILLED")
         raise
+    summary = summary_of(result, run, cached) | {"flow_run": str(runtime.flow_run.id)}
     if not run.is_finished:
         run.log_curves()
+        run.describe(note_markdown(summary))
         run.end("FINISHED")
-    summary = summary_of(result, run, cached) | {"flow_run": str(runtime.flow_run.id)}
     create_markdown_artifact(result_markdown(summary), key=report_key(params.name), description=f"Result of {flow}")
     return summary
 
 
+def completed(summary: dict[str, Any]) -> Any:
+    """The final state of a flow: its message has the result in a few words, its data is the summary."""
+    return Completed(message=headline(summary), data=summary)
+
+
 def add_to_result(step: Recipe, result: Recipe, params: FlowParams) -> bool:
     """Make one more step after a result, and show it in the result's run; True if it had been made before."""
-    run = TrackedRun.find(params.name, result.id)
+    run = TrackedRun.find(params.experiment, result.id)
     known = {recipe.id for recipe in result.lineage()}
     steps = [each for each in _step_runs(step, None) if each.recipe.id not in known]
     cached = [_run_task(each) for each in steps]
@@ -191,7 +219,7 @@ def finished_result(result: Recipe, params: FlowParams) -> dict[str, Any] | None
     store = settings.store()
     if not all(store.is_intact(recipe.ref) for recipe in result.lineage()):
         return None
-    run = TrackedRun.find(params.name, result.id)
+    run = TrackedRun.find(params.experiment, result.id)
     cached = {recipe.id: True for recipe in result.lineage()}
     return summary_of(result, run, cached) if run and run.is_finished else None
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from tasks import settings
+from tasks.mlflow_view import QUALITY
 from tasks.score import ModelParts, UsedModel
 from tasks.served_model import served_parts
 from tasks.tracking import experiment_id
@@ -172,8 +173,14 @@ def register(name: str, parts: ModelParts, run_id: str | None, labels: LabelFile
     if _aliases(client, name) is None:
         _create(client, name)
     logged = _logged_model(client, name, parts, run_id, tags, labels)
+    quality = _quality(client, run_id)
     version = client.create_model_version(
-        name, f"models:/{logged}", run_id=run_id, tags=tags, model_id=logged, description=_description(parts)
+        name,
+        f"models:/{logged}",
+        run_id=run_id,
+        tags=tags | {key: f"{value:g}" for key, value in quality.items()},
+        model_id=logged,
+        description=_description(parts, quality),
     )
     return _version(version, {}), True
 
@@ -296,11 +303,18 @@ def _label_tag(labels: LabelFile | None) -> dict[str, str]:
     return {} if labels is None else {LABELS_TAG: file_sha256(labels.path)[:ID_LENGTH]}
 
 
-def _description(parts: ModelParts) -> str:
-    options = parts.used.family.options()
-    return f"{options['kind']} on {parts.used.form} rows, " + ", ".join(
-        f"{kind} {key}" for kind, key in parts.ids().items()
-    )
+def _quality(client: MlflowClient, run_id: str | None) -> dict[str, float]:
+    """The headline metrics of the run that made a model."""
+    metrics = client.get_run(run_id).data.metrics if run_id else {}
+    return {key: metrics[key] for key in QUALITY if key in metrics}
+
+
+def _description(parts: ModelParts, quality: Mapping[str, float]) -> str:
+    kind = parts.used.family.options()["kind"]
+    n_labels = Dataset(settings.store().open(parts.dataset.ref).directory).n_labels
+    measured = "".join(f", {key} {value:.4f}" for key, value in quality.items())
+    ids = ", ".join(f"{name} `{key}`" for name, key in parts.ids().items())
+    return f"{kind} on {parts.used.form} rows, {n_labels:,} labels{measured}\n\nMade of {ids}."
 
 
 def _create(client: MlflowClient, name: str) -> None:

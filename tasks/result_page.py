@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tasks import settings
-from tasks.mlflow_view import run_link, view_link
+from tasks.mlflow_view import QUALITY, run_link, view_link
 
 COST_COLUMNS = ("step", "seconds", "compiling, s", "peak memory, MB", "", "artifact")
 
@@ -31,6 +31,24 @@ def result_markdown(summary: Mapping[str, Any]) -> str:
     if not summary["stands_for_many"]:
         parts.append(_table(COST_COLUMNS, _step_rows(summary["steps"])))
     return "\n\n".join(filter(None, parts))
+
+
+def headline(summary: Mapping[str, Any]) -> str:
+    """The result in a few words, such as ``precision_at_1 0.8123, ndcg_at_5 0.7011``."""
+    metrics = summary["metrics"]
+    keys = [key for key in (name.removeprefix("test/") for name in QUALITY) if key in metrics]
+    said = ", ".join(f"{key} {metrics[key]:.4f}" for key in keys)
+    return said or "; ".join(summary.get("says", ())) or f"made {summary['result']}"
+
+
+def note_markdown(summary: Mapping[str, Any]) -> str:
+    """The description of the run in MLflow: its tables, what is worth knowing, and where its report is."""
+    parts = [_table(table["columns"], table["rows"]) for table in summary["tables"]]
+    parts += [*(f"{sentence}." for sentence in summary["sentences"]), *summary.get("notes", ())]
+    if summary["metrics"]:
+        path = f"#/experiments/{summary['mlflow_experiment']}/runs/{summary['mlflow_run']}/artifacts/report.html"
+        parts.insert(0, f"{headline(summary)} · [report]({path})")
+    return "\n\n".join(parts) or f"`{summary['result']}`"
 
 
 def _step_rows(steps: Sequence[Mapping[str, Any]]) -> Iterable[list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,8 +111,3 @@ def _numbers(name: str, values: Any) -> list[Any]:
         return [kind(value) for value in values]
     except (TypeError, ValueError):
         raise ConfigError(f"{name} must be a list of numbers, got {values!r:.80}") from None
-
-
-def described(version: Version) -> Mapping[str, str]:
-    """What the tags of a version tell about its quality, such as ``test/precision_at_1``."""
-    return {name: value for name, value in version.tags.items() if name.startswith("test/")}

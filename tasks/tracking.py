@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +16,7 @@ from tasks.lost_runs import PROCESS_TAG, own_process
 from tasks.mlflow_view import experiment_tags
 from tasks.tracking_client import one_at_a_time, tracking_client
 from xcore.artifacts import Artifact, Manifest
-from xcore.artifacts.manifest import library_versions
+from xcore.artifacts.manifest import git_commit, library_versions
 from xcore.components import flatten
 from xcore.names import checked_name
 from xcore.report.plots import draw_curves
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 ID_TAG = "eyrie.id"
 SECONDS_BETWEEN_BATCHES = 2.0
+MOST_FILES = 20
 METRICS_IN_A_BATCH = 1000  # as many as MLflow takes
 
 
@@ -106,6 +109,10 @@ class TrackedRun:
             self._client.log_batch(self.id, metrics=self._waiting)
         self._waiting, self._last_batch = [], time.monotonic()
 
+    def describe(self, text: str) -> None:
+        """The description that MLflow shows on top of the run, in Markdown."""
+        self._client.set_tag(self.id, "mlflow.note.content", text)
+
     def log_step(self, manifest: Manifest, name: str) -> None:
         """The id and the cost of a step's artifact; the name tells apart the steps of a run."""
         from mlflow.entities import RunTag
@@ -116,6 +123,18 @@ class TrackedRun:
             f"peak_memory_mb/{name}": manifest.peak_memory_bytes / 1e6,
         }
         self._client.log_batch(self.id, metrics=_metrics(costs, 0), tags=[RunTag(f"eyrie.{name}", manifest.id)])
+        if manifest.kind == "dataset":
+            self._log_dataset(manifest)
+
+    def _log_dataset(self, manifest: Manifest) -> None:
+        """The dataset as an input of the run: MLflow's table has a column for it, and can filter by it."""
+        from mlflow.entities import Dataset, DatasetInput
+
+        known = {name: value for name, value in manifest.counts.items() if isinstance(value, int | float | dict)}
+        source = json.dumps({"artifact": str(manifest.ref), "files": list(manifest.sources)[:MOST_FILES]})
+        experiment = self._client.get_experiment(self.experiment_id).name
+        used = Dataset(experiment, manifest.id, "eyrie", source, profile=json.dumps(known))
+        self._client.log_inputs(self.id, datasets=[DatasetInput(used, tags=[])])
 
     def log_result(self, artifact: Artifact) -> None:
         """What people look at in an artifact: metrics, files and plots, as its kind's view says."""
@@ -180,7 +199,7 @@ def _create_run(client: MlflowClient, experiment_id: str, name: str, tags: Mappi
 
     The lock of a work folder does not hold elsewhere. So look again afterwards: the youngest of several runs give way.
     """
-    own = client.create_run(experiment_id, tags={**tags, PROCESS_TAG: own_process()}, run_name=name)
+    own = client.create_run(experiment_id, tags={**tags, **_origin(), PROCESS_TAG: own_process()}, run_name=name)
     runs = client.search_runs([experiment_id], _with_tags(tags))
     oldest = min([own, *runs], key=lambda run: (run.info.start_time, run.info.run_id))
     if oldest.info.run_id == own.info.run_id:
@@ -188,6 +207,13 @@ def _create_run(client: MlflowClient, experiment_id: str, name: str, tags: Mappi
     client.set_terminated(own.info.run_id, "KILLED")
     client.delete_run(own.info.run_id)
     return oldest, False
+
+
+def _origin() -> dict[str, str]:
+    """Who ran which program, where MLflow's pages look for it."""
+    commit = git_commit()
+    known = {"mlflow.user": getpass.getuser(), "mlflow.source.name": "eyrie", "mlflow.source.type": "LOCAL"}
+    return known | ({"mlflow.source.git.commit": commit} if commit else {})
 
 
 def _newest_run(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> Run | None:

@@ -18,7 +18,7 @@ from flows.operations.annif import annif_routes
 from flows.operations.model_metrics import ModelMetrics
 from flows.operations.served import Served
 from tasks.known_rows import example_rows, remembered_rows
-from tasks.scoring_app import LoadedVersion, described
+from tasks.scoring_app import LoadedVersion
 from xcore.components import Component
 from xcore.errors import EyrieError
 from xcore.inference.reasons import MOST_PARTS, Row, effects, parts_of
@@ -111,7 +111,6 @@ def _model_routes(served: Served) -> APIRouter:
             "form": loaded.form,
             "scale": loaded.scale,
             "description": loaded.version.description,
-            "metrics": described(loaded.version),
         }
 
     @routes.get("/rows")

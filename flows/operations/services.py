@@ -210,6 +210,7 @@ class _Plan:
             "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(_one_ui(settings.home() / "prefect" / "ui")),
             "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": ",".join(trusted_origins(self._names(self.prefect_port))),
             "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
+            "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         }
         if self.options.auth:
             closed["PREFECT_SERVER_API_AUTH_STRING"] = self.options.auth

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tasks.mlflow_view import COLUMN_WIDTHS, PARALLEL_METRICS, view_link
-from tasks.result_page import report_key, result_markdown
+from tasks.result_page import headline, note_markdown, report_key, result_markdown
 from tasks.tracking import TrackedRun, experiment_id
 from tasks.tracking_client import tracking_client
 from xcore.metrics.family import evaluated_metrics, find_metric
@@ -81,3 +81,13 @@ def test_a_new_experiment_comes_with_a_view_of_what_is_logged(
     run.log_progress(0, {"train/rows": 1234567.0, "train/loss": 1 / 3})
     run.end("FINISHED")
     assert client.get_run(run.id).data.metrics == {"train/rows": 1234567.0, "train/loss": 0.333333}
+
+
+def test_the_description_of_a_run_starts_with_its_quality_and_links_to_its_report() -> None:
+    measured = summary(metrics={"precision_at_1": 0.51234, "rows": 3})
+    assert headline(measured) == "precision_at_1 0.5123"
+    note = note_markdown(measured)
+    assert note.startswith("precision_at_1 0.5123 · [report](#/experiments/4/runs/run-9/artifacts/report.html)")
+    assert "| precision | 51.00 (45.0-55.0) |" in note
+    assert "report" not in note_markdown(summary(metrics={}))
+    assert headline(summary(metrics={}, says=["12 rows scored"])) == "12 rows scored"

@@ -69,8 +69,8 @@ figcaption { font-weight: 600; }
 .example h4 { margin: 0; font-size: .95rem; }
 .example ol, .example ul { margin: .4rem 0; padding: 0; list-style: none; }
 .example li { padding-left: 1.3em; text-indent: -1.3em; }
-.hit { color: var(--good); } .miss { color: var(--bad); }
-.hit, .miss { display: inline-block; width: 1.3em; text-indent: 0; font-weight: 700; }
+.hit { color: var(--good); } .miss { color: var(--bad); } .spare { color: var(--soft); }
+.hit, .miss, .spare { display: inline-block; width: 1.3em; text-indent: 0; font-weight: 700; }
 @media print { nav { display: none; } body { max-width: none; } figure, .example { break-inside: avoid; } }
 @media (max-width: 40rem) { .examples { grid-template-columns: 1fr; } }
 """

@@ -78,6 +78,7 @@ def examples_section(run: Run) -> Html:
         "Example predictions",
         note(
             f"Rows of the {run.split} split. ✓: a true label, ✗: not a true one; the number is the model's score. "
+            "✗ is grey where all true labels were offered. "
             "Everything is right where every true label was offered, or every place holds a true one. The first three "
             "lists take rows at even distances, so they are neither the best nor the worst of their kind."
         ),
@@ -111,8 +112,8 @@ class _Details:
     def card(self, row: int) -> Html:
         true = self.true[row]["labels"]
         offered = list(zip(self.offered[row]["labels"], self.offered[row]["scores"], strict=True))[:MOST_OFFERED]
-        places = [self._place(label, label in true, score(value)) for label, value in offered]
         missed = [label for label in true if label not in self.offered[row]["labels"]]
+        places = [self._place(label, label in true, bool(missed), score(value)) for label, value in offered]
         text = self.true[row].get("text")
         return element(
             "article",
@@ -123,10 +124,10 @@ class _Details:
             class_="example",
         )
 
-    def _place(self, label: int, hit: bool, value: str) -> Html:
-        mark = element(
-            "span", "✓" if hit else "✗", class_="hit" if hit else "miss", title="true" if hit else "not true"
-        )
+    def _place(self, label: int, hit: bool, missed: bool, value: str) -> Html:
+        """A label that is not true fills a place of no other where every true label was offered: it is grey then."""
+        kind = "hit" if hit else "miss" if missed else "spare"
+        mark = element("span", "✓" if hit else "✗", class_=kind, title="true" if hit else "not true")
         return element("li", mark, self._name(label), " ", element("small", value))
 
     def _missed(self, labels: Sequence[int]) -> Html | None:

@@ -15,8 +15,11 @@ from xcore.report.examples import examples_section
 from xcore.report.html import Html, element, markup, raw
 from xcore.report.imputation import imputation_section, quality_sentence
 from xcore.report.label_tables import labels_section
+from xcore.report.mistakes import mistakes_section
+from xcore.report.offers import Offers
 from xcore.report.results import Results, deciles_section, metrics_section, tiles
 from xcore.report.run import Run, cost_section, lineage_section, options_section
+from xcore.report.thresholds import thresholds_section
 from xcore.report.wording import component, count, shorten
 
 TITLES = {
@@ -25,6 +28,8 @@ TITLES = {
     "imputation": "Imputation",
     "metrics": "Metrics",
     "deciles": "By frequency",
+    "thresholds": "Thresholds",
+    "mistakes": "Weak spots",
     "bags": "Bags",
     "labels": "Labels",
     "examples": "Examples",
@@ -49,16 +54,19 @@ def render_report(lineage: Sequence[Artifact], target: Path) -> None:
     Its content security policy lets the browser load nothing, and run no script but the one that sorts tables.
 
     Cost O(rows + label entries of all splits + L): label lists are read batch by batch, names and texts only of the
-    rows that are shown. Memory O(L + rows of the measured split) and one batch.
+    rows that are shown. Memory O(L + labels offered to the rows of the measured split) and one batch.
     """
     run = Run(lineage)
     results, train_counts = Results.load(run["evaluation"].directory), train_counts_of(run)
+    offers = Offers.of(run)
     sections = {
         "run": options_section(run),
         "data": data_section(run, train_counts),
         "imputation": imputation_section(run),
         "metrics": metrics_section(run, results),
         "deciles": deciles_section(run),
+        "thresholds": thresholds_section(run, offers),
+        "mistakes": mistakes_section(run, offers, results),
         "bags": bags_section(run),
         "labels": labels_section(run),
         "examples": examples_section(run),

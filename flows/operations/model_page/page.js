@@ -177,9 +177,8 @@ const showModel = async () => {
   model = await ask("api/model");
   at("name").textContent = `${model.name}, version ${model.version}`;
   document.title = `Try ${model.name}`;
-  const quality = Object.entries(model.metrics).map(([name, value]) => `${name} ${Number(value).toFixed(3)}`);
   const follows = model.alias ? [`follows the alias ${model.alias}`] : [];
-  at("about").textContent = [model.description.split("\n")[0], ...quality, ...follows].filter(Boolean).join(" · ");
+  at("about").textContent = [model.description.split("\n")[0], ...follows].filter(Boolean).join(" · ");
   [at("row-label").textContent, at("hint").textContent] = HINTS[model.form];
 };
 const start = async () => {

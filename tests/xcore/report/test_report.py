@@ -59,7 +59,9 @@ OFFERED = TopK(
     np.array([[0.9, 0.8], [0.7, 0.6], [0.5, -np.inf], [0.4, 0.3]], np.float32),
 )
 MODEL = {"kind": "ova", "ridge": 0.1, "note": HOSTILE, "nothing": None}
-SECTIONS = ["run", "data", "metrics", "deciles", "labels", "examples", "cost", "lineage"]
+SECTIONS = [
+    *("run", "data", "metrics", "deciles", "thresholds", "mistakes", "labels", "examples", "cost", "lineage"),
+]
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
