@@ -149,7 +149,7 @@ def test_wrong_groups_are_refused_with_what_to_do() -> None:
         given_groups(table([[0]], [[1, -1]]))
     with pytest.raises(ConfigError, match="whole numbers of at least 1, got 0"):
         given_groups(table([[0]], [[1]], [[0]]))
-    with pytest.raises(ConfigError, match="whole numbers of at least 1, got 1.5 to 1.5"):
+    with pytest.raises(ConfigError, match=r"whole numbers of at least 1, got 1\.5 to 1\.5"):
         Groups(as_csr([[1, 1]]), as_csr([[1.5]]))
     with pytest.raises(ConfigError, match="2 labels but 1 counts"):
         given_groups(table([[0]], [[1, 2]], [[1]]))

@@ -49,7 +49,8 @@ def draw_bars(design: StudyDesign, directory: Path) -> Figure:
 def draw_lines(design: StudyDesign, directory: Path) -> Figure:
     """A row of panels for each family of the first factor with numbers, a column for each metric.
 
-    The other factors' levels are lines, and the reference is a dotted line.
+    The other factors' levels are lines, and the reference is a dotted line. If there is one reference, the axis on the
+    right says how many percent are lost against it.
     """
     table, metrics = _shown(design, directory)
     place = x_factor(design)
@@ -66,12 +67,21 @@ def draw_lines(design: StudyDesign, directory: Path) -> Figure:
             own = {label: level for label, level in numbered.items() if level.family == family}
             part = table[table["metric"] == metric]
             _draw_family(axes, part[part[design.factors[place]].isin(list(own))], own, design.factors[place])
-            for name, mean in part[part["name"].isin(references)][["name", "mean"]].itertuples(index=False):
+            known = part[part["name"].isin(references)]
+            for name, mean in known[["name", "mean"]].itertuples(index=False):
                 axes.axhline(mean, color="black", linestyle=":", linewidth=1, label=f"reference: {name}")
+            if len(known) == 1 and known["mean"].iloc[0] > 0:
+                _add_percent_lost(axes, float(known["mean"].iloc[0]))
             axis = next(iter(own.values())).axis or design.factors[place]
             finish_axes(axes, _title(metric), f"{family}: {axis}" if family else axis, "", legend=False)
     _legend_below(figure, axes, 3)
     return figure
+
+
+def _add_percent_lost(axes: Axes, reference: float) -> None:
+    """A second axis, on the right."""
+    lost = (lambda value: 100 * (1 - value / reference), lambda percent: reference * (1 - percent / 100))
+    axes.secondary_yaxis("right", functions=lost).set_ylabel("lost, %")
 
 
 def _draw_family(axes: Axes, part: pd.DataFrame, levels: dict[str, Level], factor: str) -> None:

@@ -88,3 +88,9 @@ def test_confidences_that_are_too_high_here_and_too_low_there_do_not_cancel() ->
     imputed = Imputed(as_csr([[0.9, 0.1], [0.9, 0.1]]))
     quality = quality_against_truth(imputed, as_csr([[0, 1], [0, 1]]))
     assert quality["calibration_error"] == pytest.approx(0.9, abs=1e-6)
+
+
+def test_the_published_baseline_takes_every_label_of_a_group_for_certain() -> None:
+    groups = Groups(as_csr([[1, 1, 1, 1, 0], [0, 0, 0, 1, 1]]), as_csr([[1, 4], [1, 0]]))
+    Y = Baseline(weight="one").impute(as_csr(np.ones((5, 1))), groups, np.random.default_rng(0)).Y
+    assert Y.toarray().tolist() == [[1, 1]] * 4 + [[1, 0]]

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from xcore.report.plots import draw_curves, draw_deciles, draw_simulation
-from xcore.report.study_plots import draw_study
+from xcore.report.study_plots import draw_lines, draw_study
 from xcore.simulation.simulations import RegressionSimulation
 from xcore.studies.curve_table import points_table
 from xcore.studies.design import Cell, Level, StudyDesign
@@ -58,6 +58,16 @@ def test_a_study_is_drawn_with_one_seed_and_with_several(tmp_path: Path, seeds: 
     write_study(tmp_path, seeds, plot)
     draw_study(tmp_path, tmp_path / "s.png")
     assert is_picture(tmp_path / "s.png")
+
+
+def test_lines_have_an_axis_of_percent_lost_against_the_reference(tmp_path: Path) -> None:
+    write_study(tmp_path, (0,), "lines")
+    figure = draw_lines(StudyDesign.load(tmp_path), tmp_path)
+    first = figure.axes[0]
+    (lost,) = first.child_axes
+    figure.savefig(tmp_path / "s.png")
+    assert lost.get_ylabel() == "lost, %"
+    assert sorted(lost.get_ylim()) == pytest.approx(sorted(100 * (1 - value / 0.9) for value in first.get_ylim()))
 
 
 def test_nothing_is_drawn_for_a_study_that_asks_for_no_plot(tmp_path: Path) -> None:
