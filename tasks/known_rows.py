@@ -47,7 +47,8 @@ def _labelled_rows(version: Version) -> Int64:
     store = settings.store()
     made = store.manifest(version.model).inputs
     inputs = {role: store.open(made[role]) for role in ("dataset", "labels", "groups") if role in made}
-    rows: Int64 = np.flatnonzero(np.diff(training_labels(inputs).indptr))
+    Y, _ = training_labels(inputs)
+    rows: Int64 = np.flatnonzero(np.diff(Y.indptr))
     return rows
 
 
