@@ -84,12 +84,12 @@ def plan_data(dataset: Recipe, form: Form, text: AnyText) -> DataPlan:
 
 
 def plan_imputation(
-    data: DataPlan, grouper: Grouper, imputer: Imputer, seed: int, use: TargetOptions | None = None
+    data: DataPlan, grouper: Grouper, imputer: Imputer, model: Model, use: TargetOptions, seed: int
 ) -> DataPlan:
-    """The same rows with labels imputed from groups."""
+    """The same rows with labels imputed from groups, as a model learns from them."""
     groups = groups_recipe(grouper, data.dataset, data.features, seed)
-    labels = imputed_recipe(imputer, groups, data.dataset, data.features, seed)
-    return replace(data, labels=targets_recipe(use or TargetOptions(), labels))
+    labels = imputed_recipe(imputer, groups, data.dataset, data.features, seed, model)
+    return replace(data, labels=targets_recipe(use, labels))
 
 
 def plan_bags(data: DataPlan, grouper: Grouper, seed: int) -> DataPlan:
@@ -129,5 +129,5 @@ def _plan(dataset: Recipe, form: Form, has_groups: bool, params: LearningParams)
     if grouper is not None and "bags" in params.model.wants:
         data = plan_bags(data, grouper, params.seed)
     elif grouper is not None:
-        data = plan_imputation(data, grouper, params.imputer, params.seed, params.targets)
+        data = plan_imputation(data, grouper, params.imputer, params.model, params.targets, params.seed)
     return plan_learning(params.model, data, params.evaluation, params.seed)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -14,31 +15,41 @@ from xcore.imputation.base import Imputer
 from xcore.imputation.baseline import Baseline
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
-from xcore.imputation.heldout import Explained, HeldOutGroups
+from xcore.imputation.heldout import Explained, HeldOutGroups, Solver
 from xcore.imputation.imputed import Imputed
-from xcore.numeric.matrices import CSR, binary_csr
+from xcore.numeric.matrices import CSR, binary_csr, normalise_rows
+from xcore.training.data import Reading
 
 log = logging.getLogger(__name__)
 
 _MOST_BASELINE_POSITIVES = 50_000_000
+SIMILAR = 0.05  # of the way from the cosine of any two rows to 1
+SMALL_ERROR = 0.001  # of a precision: settings that differ by less need no remark
 
 
 class Auto(Imputer):
     """Try each imputer and its main settings on some of the groups, and use the one that best explains the others.
 
-    The measure is `HeldOutGroups`. Few groups make it noisy: `disaggregate`, which won wherever we could look at the
-    truth, is used unless another is better by more than two standard errors of the difference. Where no group has more
-    than one member there is nothing to choose, and the baseline is used. Trials are made on a random part of the
+    The measure is the precision at 1 that `HeldOutGroups` estimates for the model of the pipeline, trained on the
+    imputed labels of the other groups (from Python: a ridge regression). Each part of the groups is held out once.
+    `disaggregate` is used unless another is better by more than a standard error of the difference. Where no group has
+    more than one member there is nothing to choose, and the baseline is used. Trials are made on a random part of the
     groups, so that choosing costs a bounded number of rows for each candidate, whatever the size of the data.
     """
 
     kind: Literal["auto"] = "auto"
-    share: float = Field(0.1, gt=0, le=0.5, description="Share of the groups that is held out to compare the imputers.")
+    share: float = Field(
+        1 / 3,
+        gt=0,
+        le=0.5,
+        description="Share of the groups that is held out at a time to compare the imputers. A smaller share means "
+        "more and longer trials.",
+    )
     most_rows: int = Field(
-        2000,
+        5000,
         ge=1,
-        description="Maximum number of rows in the held-out groups. More rows make the comparison more precise "
-        "and slower.",
+        description="Maximum number of rows in the groups that are held out at a time. More rows make the comparison "
+        "more precise and slower.",
     )
     trial_rows: int = Field(
         15_000,
@@ -46,26 +57,47 @@ class Auto(Imputer):
         description="Maximum number of rows that each trial learns from. More rows make the trials slower.",
     )
 
+    def impute_for(
+        self, solver: Solver | None, X: CSR, groups: Groups, rng: np.random.Generator, report: Report = silent
+    ) -> Imputed:
+        """Like `impute`, judged by the model that will learn from the labels."""
+        return self._checked(X, groups, lambda: self._chosen(X, groups, solver, rng, report))
+
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
+        return self._chosen(X, groups, None, rng, report)
+
+    def _chosen(
+        self, X: CSR, groups: Groups, solver: Solver | None, rng: np.random.Generator, report: Report
+    ) -> Imputed:
         seed = int(rng.integers(2**63))
         candidates = self._candidates(groups)
         if len(candidates) == 1:
             only = candidates[0].impute(X, groups, rng, report)
-            return Imputed(only.Y, {"reason": "no group has more than one member: nothing to choose"})
+            return replace(only, details={"reason": "no group has more than one member: nothing to choose"})
         trial_X, trial_groups = _part(X, groups, np.random.default_rng(seed), self.trial_rows)
-        held_out = HeldOutGroups(trial_X, trial_groups, np.random.default_rng(seed), self.share, self.most_rows)
-        found = []
+        folds = [self._fold(fold, trial_X, trial_groups, seed, solver) for fold in range(int(1 / self.share + 1e-9))]
+        trials: list[Trial] = []
         for step, candidate in enumerate(candidates):
-            found.append(held_out.explained(candidate, np.random.default_rng(seed)))
-            report(step + 1, len(candidates) + 1, found[-1].quality())
-        qualities = [explained.quality() for explained in found]
-        best = _choice(found)
-        reason = _reason(candidates, [quality["group_agreement"] for quality in qualities], best)
+            found = [fold.explained_readings(candidate, np.random.default_rng(seed)) for fold in folds]
+            for reading in found[0]:
+                parts = [one[reading] for one in found if reading in one]
+                if len(parts) == len(found):
+                    trials.append(Trial(candidate, reading, Explained.joined(parts)))
+            report(step + 1, len(candidates) + 1, trials[-1].explained.quality())
+        best = choose(trials)
+        doubts = _doubts(trials, best, trial_X, trial_groups)
+        reason = _reason(trials, best, solver is not None)
         log.info(reason)
-        chosen = candidates[best].impute(X, groups, np.random.default_rng(seed), silent)
+        for doubt in doubts:
+            log.warning(doubt)
+        chosen = best.imputer.impute(X, groups, np.random.default_rng(seed), silent)
         report(len(candidates) + 1, len(candidates) + 1)
-        trials = [{"imputer": tried.options(), **quality} for tried, quality in zip(candidates, qualities, strict=True)]
-        return Imputed(chosen.Y, {"reason": reason, "trials": trials, "chosen": chosen.details})
+        details = {"reason": reason, "doubts": doubts, "trials": [trial.told(best) for trial in trials]}
+        return Imputed(chosen.Y, {**details, "chosen": chosen.details}, best.reading)
+
+    def _fold(self, fold: int, X: CSR, groups: Groups, seed: int, solver: Solver | None) -> HeldOutGroups:
+        rng = np.random.default_rng(seed)
+        return HeldOutGroups(X, groups, rng, self.share, self.most_rows, solver=solver, fold=fold)
 
     def _candidates(self, groups: Groups) -> list[Imputer]:
         """From the simplest to the one that is used unless another is surely better."""
@@ -86,10 +118,56 @@ class Auto(Imputer):
         ]
 
 
-def _choice(found: list[Explained]) -> int:
-    """The best of those that are surely better than the last, or else the last."""
-    better = [place for place, explained in enumerate(found) if explained.surely_better(found[-1])]
-    return max(better, key=lambda place: found[place].beyond_chance.sum(), default=len(found) - 1)
+@dataclass(frozen=True)
+class Trial:
+    """An imputer, how the solver read its confidences, and what held-out groups say."""
+
+    imputer: Imputer
+    reading: Reading
+    explained: Explained
+
+    def told(self, best: Trial) -> dict[str, Any]:
+        """For the report: the quality, and the lead over the chosen one with its standard error."""
+        lead, error = self.explained.lead(best.explained)
+        options = {"imputer": self.imputer.options(), "confidence": self.reading}
+        return {**options, **self.explained.quality(), "lead": lead, "standard_error": error}
+
+
+def choose(trials: list[Trial]) -> Trial:
+    """The best trial, if it is better than the first of the last imputer by a standard error; else that one."""
+    standing = next(trial for trial in trials if trial.imputer == trials[-1].imputer)
+    best = max(trials, key=lambda trial: trial.explained.right.sum())
+    lead, error = best.explained.lead(standing.explained)
+    return best if lead > error else standing
+
+
+def _doubts(trials: list[Trial], best: Trial, X: CSR, groups: Groups) -> list[str]:
+    """Sentences that say where the data cannot tell which imputer is better."""
+    found = []
+    for trial in trials:
+        lead, error = best.explained.lead(trial.explained)
+        if trial is not best and abs(lead) < 2 * error and error > SMALL_ERROR:
+            found.append(f"{_name(trial)} may be as good: its precision at 1 differs by {-lead:+.3f} +- {error:.3f}")
+    if groups.merge == "set" and has_similar_members(X, groups):
+        found.append(
+            "groups hold similar rows, and only the sets of their labels are known: such data hardly tell which member "
+            "carries a label, or how many do. Give counts, labels of some rows, or groups of dissimilar rows if you can"
+        )
+    return found
+
+
+def has_similar_members(X: CSR, groups: Groups) -> bool:
+    """Whether two members of a group are clearly more alike than two rows of different groups, by their cosines."""
+    rows = normalise_rows(X)
+    sizes = groups.sizes[groups.sizes > 1].astype(np.float64)
+    if not len(sizes):
+        return False
+    sums = groups.members[np.flatnonzero(groups.sizes > 1)] @ rows
+    squares = np.asarray(sums.multiply(sums).sum(axis=1), np.float64).reshape(-1)
+    within = float((squares - sizes).sum() / (sizes * (sizes - 1)).sum())
+    total, n = np.asarray(sums.sum(axis=0), np.float64), float(sizes.sum())
+    between = float((total @ total - squares.sum()) / max(n**2 - np.square(sizes).sum(), 1))
+    return within > between + SIMILAR * (1 - between)
 
 
 def _part(X: CSR, groups: Groups, rng: np.random.Generator, most_rows: int) -> tuple[CSR, Groups]:
@@ -105,12 +183,16 @@ def _part(X: CSR, groups: Groups, rng: np.random.Generator, most_rows: int) -> t
     return X[rows], Groups(members, part.labels, part.merge)
 
 
-def _reason(candidates: list[Imputer], agreements: list[float], best: int) -> str:
+def _name(trial: Trial) -> str:
+    return f"{label_of(trial.imputer)} ({trial.reading})"
+
+
+def _reason(trials: list[Trial], best: Trial, has_solver: bool) -> str:
     """One sentence: what was chosen, by which measure, against what."""
-    ranked = sorted(zip(agreements, candidates, strict=True), key=lambda trial: -trial[0])
-    scores = "; ".join(f"{label_of(candidate)} {agreement:.3f}" for agreement, candidate in ranked)
+    ranked = sorted(trials, key=lambda trial: -trial.explained.right.sum())
+    scores = "; ".join(f"{_name(one)} {one.explained.quality()['estimated_precision_at_1']:.3f}" for one in ranked)
+    judge = "the model of this run" if has_solver else "a ridge regression"
     return (
-        f"chose {label_of(candidates[best])} of {len(candidates)} imputers by the share of the label counts of "
-        f"held-out groups that a ridge regression on its labels reproduces ({scores}); {label_of(candidates[-1])} "
-        "stands unless another is better by two standard errors"
+        f"chose {_name(best)} of {len(trials)} trials by the precision at 1 of {judge} that held-out groups let us "
+        f"estimate ({scores}); {label_of(trials[-1].imputer)} is kept unless another leads by a standard error"
     )

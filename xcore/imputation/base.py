@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from xcore.errors import ConfigError
 from xcore.grouping.groups import Groups
 from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, Float32, Float64, Int32, Int64, binary_csr, csr, normalise_rows
+from xcore.training.data import Reading
 
 _ZERO = 1e-12  # a sum of unit rows that is shorter, per row, has no direction
 
@@ -27,11 +29,18 @@ class Imputer(Component):
         group without members get nothing; the only member of a group gets all of the group's labels. The same input
         and generator state give the same bits for any number of threads.
         """
+        return self._checked(X, groups, lambda: self._impute(X, groups, rng, report))
+
+    def _checked(self, X: CSR, groups: Groups, impute: Callable[[], Imputed]) -> Imputed:
+        """What `impute` gives for checked input, with what every imputer says."""
         _check_input(X, groups)
-        imputed = self._impute(X, groups, rng, report)
+        imputed = impute()
         zero_rows = int((np.bincount(row_ids(X)[X.data != 0], minlength=X.shape[0]) == 0).sum())
         counts = {"rows_without_features": zero_rows, **imputed.counts()}
-        return replace(imputed, details={"imputer": self.options(), "counts": counts, **imputed.details})
+        # An imputer that keeps every member with its chance gives targets, not positives with weights.
+        reading: Reading = "target" if imputed.details.get("assignment") == "soft" else imputed.reading
+        details = {"imputer": self.options(), "counts": counts, **imputed.details}
+        return replace(imputed, details=details, reading=reading)
 
     def label_embeddings(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report = silent) -> Float32:
         """One unit vector per label, float32 (L, d), in the space of the rows; 0 for a label in no group.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +15,26 @@ from xcore.imputation.base import Imputer
 from xcore.imputation.imputed import Imputed
 from xcore.imputation.ridge import RidgeSystem, ridge_system
 from xcore.numeric import cholesky
-from xcore.numeric.matrices import CSR, Float64, Int64, TopK, csr, normalise_rows, topk_of_dense
+from xcore.numeric.matrices import CSR, Float64, Int32, Int64, TopK, csr, normalise_rows, topk_of_dense
 from xcore.numeric.parallel import over_blocks, single_threaded_blas
+from xcore.training.data import Reading
 
 _BLOCK_FLOATS = 16_000_000
 _MOST_LABELS_A_ROW = 50
+_SMALLEST_ABSENCE = 0.02  # a label that nearly every group has tells next to nothing, and may not weigh more than this
+
+
+class Solver(Protocol):
+    """Trains the model that will learn from the imputed labels."""
+
+    @property
+    def two_readings(self) -> bool:
+        """Whether confidences can be read in two ways; see `xcore.training.data.Reading`."""
+        ...
+
+    def best_labels(self, X: CSR, imputed: Imputed, rows: CSR, k: int) -> TopK:
+        """Train on rows X with imputed labels, and rank the labels of other rows."""
+        ...
 
 
 class Explained(NamedTuple):
@@ -31,12 +48,18 @@ class Explained(NamedTuple):
         What they would share with the set of any other group. Whoever names many labels finds many of a large group's
         set; where counts are known all predict equally many, and this is 0.
     n_true, n_predicted : counts of all groups.
+    right : float64 (groups,)
+        Estimate of the number of members whose best label is their own; see `_right_members`.
+    sizes : int64 (groups,)
+        Members.
     """
 
     both: Float64
     by_chance: Float64
     n_true: float
     n_predicted: float
+    right: Float64
+    sizes: Int64
 
     @property
     def beyond_chance(self) -> Float64:
@@ -46,26 +69,47 @@ class Explained(NamedTuple):
     def quality(self) -> dict[str, float]:
         """The counts shared beyond chance as a share of the true ones; the shared ones as one of the predicted ones."""
         agreement = float(self.beyond_chance.sum()) / max(self.n_true, 1)
-        return {"group_agreement": agreement, "group_precision": float(self.both.sum()) / max(self.n_predicted, 1)}
+        return {
+            "group_agreement": agreement,
+            "group_precision": float(self.both.sum()) / max(self.n_predicted, 1),
+            "estimated_precision_at_1": float(self.right.sum()) / max(int(self.sizes.sum()), 1),
+        }
+
+    def lead(self, other: Explained) -> tuple[float, float]:
+        """By how much the estimated precision at 1 is above that of another, and the standard error of this."""
+        gain, n = self.right - other.right, max(int(self.sizes.sum()), 1)
+        spread = gain - gain.sum() * self.sizes / n
+        return float(gain.sum()) / n, float(np.sqrt(np.sum(spread**2))) / n
 
     def surely_better(self, other: Explained) -> bool:
-        """Does this explain more, by over two standard errors of the difference of groups?"""
-        gain = self.beyond_chance - other.beyond_chance
-        return bool(gain.sum() > 2 * np.sqrt(np.sum(gain**2)))
+        """Whether the lead over another is more than two standard errors."""
+        lead, error = self.lead(other)
+        return lead > 2 * error
+
+    @classmethod
+    def joined(cls, parts: Sequence[Explained]) -> Explained:
+        """The held-out groups of several splits together."""
+        n_true, n_predicted = sum(part.n_true for part in parts), sum(part.n_predicted for part in parts)
+        both, by_chance = (np.concatenate(one) for one in zip(*((p.both, p.by_chance) for p in parts), strict=True))
+        right, sizes = (np.concatenate(one) for one in zip(*((p.right, p.sizes) for p in parts), strict=True))
+        return cls(both, by_chance, n_true, n_predicted, right, sizes)
 
 
 class HeldOutGroups:
     """Held-out groups. They measure imputers that learn from the other groups.
 
-    The model trained on an imputation is a ridge regression, a stand-in for whatever is trained later. Each held-out
-    row gets as many best labels as its group has on average, and the group gets the sum. A model that learned to tell
-    members apart reproduces the group's counts; one that learned the groups' mixtures repeats the commonest labels.
+    The model that is trained on an imputation is the `solver`: the model of the pipeline, or else a ridge regression as
+    a stand-in. Two things are measured. `Explained.right` estimates how often the best label of a row is its own. The
+    counts in `Explained.both` are those of rows that get as many best labels as their group has on average.
 
     Parameters
     ----------
     share : share of the groups to set aside.
     most_rows : at most this many rows among them; bounds the cost of judging.
     penalty : of the ridge regression.
+    solver : Solver or None
+    fold : int
+        Which of the ``1 / share`` disjoint parts of the groups is set aside.
     """
 
     def __init__(
@@ -76,28 +120,83 @@ class HeldOutGroups:
         share: float = 0.1,
         most_rows: int = 2000,
         penalty: float = 1.0,
+        solver: Solver | None = None,
+        fold: int = 0,
     ) -> None:
         self._X = X
-        self._seen, self._left = _split(groups, rng, share, most_rows)
+        self._seen, self._left = _split(groups, rng, share, most_rows, fold)
         self._rows = np.unique(self._left.members.indices).astype(np.int64)
         in_groups = np.bincount(self._seen.labels.indices, minlength=groups.n_labels)
         self._rates = in_groups / max(self._seen.n_groups, 1)
-        counted = np.unique(self._seen.members.indices)
-        system = ridge_system(normalise_rows(X), counted, penalty, max_joint=6000)
-        self._judge = Judge(system, self._rows)
+        self._counted = np.unique(self._seen.members.indices)
+        self._solver = solver
+        if solver is None:
+            system = ridge_system(normalise_rows(X), self._counted, penalty, max_joint=6000)
+            self._judge = Judge(system, self._rows)
 
     def explained(self, imputer: Imputer, rng: np.random.Generator) -> Explained:
         """Impute without the held-out groups, train on the result, and predict the held-out groups' labels."""
+        return self._of(imputer.impute(self._X, self._seen, rng, silent))
+
+    def explained_readings(self, imputer: Imputer, rng: np.random.Generator) -> dict[Reading, Explained]:
+        """The same for each way in which the solver can read the confidences; one imputation serves both."""
         imputed = imputer.impute(self._X, self._seen, rng, silent)
+        readings: list[Reading] = [imputed.reading]
+        if self._solver is not None and self._solver.two_readings and bool((imputed.Y.data < 1).any()):
+            readings.append("weight" if imputed.reading == "target" else "target")
+        return {reading: self._of(replace(imputed, reading=reading)) for reading in readings}
+
+    def _of(self, imputed: Imputed) -> Explained:
         k = _labels_a_row(self._left)
-        predicted = self._judge.predict(imputed, int(k.max(initial=1)))
-        return _agreement(self._left, self._rows, predicted, k, self._rates)
+        depth = int(k.max(initial=1))
+        if self._solver is None:
+            predicted = self._judge.predict(imputed, depth)
+        else:
+            known = replace(imputed, Y=imputed.Y[self._counted])
+            predicted = self._solver.best_labels(self._X[self._counted], known, self._X[self._rows], depth)
+        right = _right_members(self._left, self._seen, predicted.labels[:, 0], self._rows)
+        return _agreement(self._left, self._rows, predicted, k, self._rates, right)
 
 
-def _split(groups: Groups, rng: np.random.Generator, share: float, most_rows: int) -> tuple[Groups, Groups]:
+def _right_members(left: Groups, seen: Groups, best: Int32, rows: Int64) -> Float64:
+    """Estimate of how many members of each left-out group have their best label; no row's labels are needed.
+
+    A label that n members predict as their best finds c carriers in their group. If groups are random, the other
+    members of a predicting row carry the label as often as any row does, with the rate r. What is left of
+    ``n (c - (size - 1) r)`` are the rows that are right: an unbiased estimate. Where only sets are known, a label that
+    is right is in the set, and one that is wrong is there with the chance o that another member carries it: so ``n (in
+    set - o) / (1 - o)`` is unbiased. Rates are those of all other groups. Groups of similar rows share labels beyond
+    their rate; there the estimate is too high, and only tells imputers apart.
+    """
+    group = np.repeat(np.arange(left.n_groups), left.sizes)
+    label = best[np.searchsorted(rows, left.members.indices)].astype(np.int64)
+    offered = label >= 0
+    keys, n = np.unique((group * left.n_labels + label)[offered], return_counts=True)
+    group, label = np.divmod(keys, left.n_labels)
+    found = np.asarray(left.labels[group, label], np.float64).reshape(-1)
+    others = left.sizes[group] - 1
+    n_groups, n_members = seen.n_groups + left.n_groups, int(seen.sizes.sum() + left.sizes.sum())
+    is_set = left.merge == "set"
+    counts = np.concatenate([seen.labels.data, left.labels.data])
+    in_all = np.bincount(
+        np.concatenate([seen.labels.indices, left.labels.indices]), None if is_set else counts, left.n_labels
+    )
+    rest = in_all[label] - found  # in the other groups
+    if is_set:
+        missed = np.maximum(1 - rest / max(n_groups - 1, 1), 0.5 / n_groups)
+        absent = missed ** (others * n_groups / n_members)  # chance that no other member carries the label
+        right = n * ((found > 0) - (1 - absent)) / np.maximum(absent, _SMALLEST_ABSENCE)
+    else:
+        right = n * (found - others * rest / np.maximum(n_members - left.sizes[group], 1))
+    by_group: Float64 = np.bincount(group, right, left.n_groups).astype(np.float64)
+    return by_group
+
+
+def _split(groups: Groups, rng: np.random.Generator, share: float, most_rows: int, fold: int) -> tuple[Groups, Groups]:
     """Groups to learn from, and held-out groups: a random `share`, with at most `most_rows` members."""
     judged = np.flatnonzero((groups.sizes > 0) & (np.diff(groups.labels.indptr) > 0))
-    order = rng.permutation(judged)[: max(1, int(np.ceil(share * len(judged))))]
+    n_left = max(1, int(np.ceil(share * len(judged) - 1e-9)))
+    order = np.roll(rng.permutation(judged), -fold * n_left)[:n_left]
     fits = np.cumsum(groups.sizes[order]) <= most_rows
     fits[:1] = True
     left = np.sort(order[fits])
@@ -157,7 +256,7 @@ def _merged(parts: list[TopK], labels: list[Int64], n_rows: int, k: int) -> TopK
     return TopK(np.take_along_axis(all_labels, np.maximum(top.labels, 0), axis=1).astype(np.int32), top.scores)
 
 
-def _agreement(left: Groups, rows: Int64, predicted: TopK, k: Int64, rates: Float64) -> Explained:
+def _agreement(left: Groups, rows: Int64, predicted: TopK, k: Int64, rates: Float64, right: Float64) -> Explained:
     """Overlap of predicted and true label counts of the left-out groups; `rates` of the groups have each label."""
     group = np.repeat(np.arange(left.n_groups), left.sizes)
     place = np.searchsorted(rows, left.members.indices)
@@ -174,4 +273,4 @@ def _agreement(left: Groups, rows: Int64, predicted: TopK, k: Int64, rates: Floa
     at = np.minimum(np.searchsorted(true_keys, names), len(true_keys) - 1)
     shared = np.where(true_keys[at] == names, np.minimum(true_counts[at], counts), 0)
     both: Float64 = np.bincount(names // left.n_labels, shared, left.n_groups).astype(np.float64)
-    return Explained(both, by_chance, float(true_counts.sum()), float(counts.sum()))
+    return Explained(both, by_chance, float(true_counts.sum()), float(counts.sum()), right, left.sizes)

@@ -156,6 +156,11 @@ class Model(Component):
         raise TypeError(f"{type(self).__name__} has no fit")
 
     @property
+    def two_readings(self) -> bool:
+        """Whether targets below 1 can be read in two ways; see `xcore.training.data.Reading`."""
+        return False
+
+    @property
     def score_scale(self) -> ScoreScale:
         """What the scores of its predictions are; see `ScoreScale`."""
         return "share"

@@ -136,6 +136,10 @@ class Ova(Model):
         return solved
 
     @property
+    def two_readings(self) -> bool:
+        return self.loss == "squared_hinge"
+
+    @property
     def score_scale(self) -> ScoreScale:
         return "margin" if self.loss == "squared_hinge" else "share"
 

@@ -30,6 +30,13 @@ MEASURES = {
         "Agreement",
         "share of held-out groups' label counts that is reproduced; of sets, beyond chance",
     ),
+    "estimated_precision_at_1": (
+        "Estimated P@1",
+        "share of the rows whose best label is their own, as groups alone let us estimate it; too high if groups hold "
+        "similar rows",
+    ),
+    "lead": ("Lead", "its difference from the chosen one"),
+    "standard_error": ("Standard error", "of the lead"),
     "group_precision": ("Precision in groups", "of the label counts given to held-out groups, the share that is true"),
 }
 
@@ -181,16 +188,15 @@ def _trials(details: Mapping[str, Any]) -> Html | None:
     trials = details.get("trials")
     if not trials:
         return None
-    measures = [name for name in trials[0] if name != "imputer"]
+    measures = [name for name in trials[0] if name not in ("imputer", "confidence")]
     chosen = details.get("chosen", {}).get("imputer")
-    rows: list[Sequence[Child]] = [
-        [
-            element("strong" if trial["imputer"] == chosen else "span", foreign(component(trial["imputer"]))),
-            *(percent(trial.get(name)) for name in measures),
-            "chosen" if trial["imputer"] == chosen else "",
-        ]
-        for trial in trials[:MOST_ITEMS]
-    ]
+    rows: list[Sequence[Child]] = []
+    for trial in trials[:MOST_ITEMS]:
+        is_chosen = trial["imputer"] == chosen and trial.get("lead", 0) == 0
+        reading = f", confidence as {trial['confidence']}" if "confidence" in trial else ""
+        name = foreign(component(trial["imputer"]) + reading)
+        shares = [percent(trial.get(measure)) for measure in measures]
+        rows.append([element("strong" if is_chosen else "span", name), *shares, "chosen" if is_chosen else ""])
     says = [f"{MEASURES[name][0]}: {MEASURES[name][1]}. " for name in measures if name in MEASURES]
     titles = [f"{MEASURES.get(name, (words(name),))[0]}, %" for name in measures]
     return markup(
@@ -198,4 +204,5 @@ def _trials(details: Mapping[str, Any]) -> Html | None:
         element("p", "Each was judged by a model that was trained on its labels, on groups that it had not seen."),
         table(["Imputer", *titles, ""], rows, sortable=True),
         note(says),
+        *(element("p", foreign(doubt)) for doubt in details.get("doubts", [])),
     )

@@ -99,6 +99,10 @@ class Ensemble(Model):
             for number, (member, seed) in enumerate(copies)
         }
 
+    @property
+    def two_readings(self) -> bool:
+        return any(member.model.two_readings for member in self.members)
+
     def nested_depth(self, k: int) -> int:
         """Every member offers its candidates, or more if more are asked for."""
         return max(k, self.candidates)

@@ -76,6 +76,10 @@ class LabelSubset(Model):
         return self.model.form_for(available)
 
     @property
+    def two_readings(self) -> bool:
+        return self.model.two_readings
+
+    @property
     def score_scale(self) -> ScoreScale:
         return "share"
 

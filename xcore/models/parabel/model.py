@@ -177,6 +177,10 @@ class Parabel(Model):
             chunks,
         )
 
+    @property
+    def two_readings(self) -> bool:
+        return True
+
     @classmethod
     def load(cls, directory: Path) -> FittedParabel:
         """Open a model that `FittedParabel.save` wrote."""
