@@ -147,6 +147,10 @@ def _add_service_commands(commands: Any) -> None:
         "--no-worker-runs", action="store_true", help="no worker runs: mark runs under way as crashed, then deploy"
     )
     deploy.set_defaults(run=_deploy)
+    options = commands.add_parser("options", help="what can be set, with bounds and defaults")
+    options.add_argument("path", nargs="?", help="such as model, model.parabel, data.reader.csv or score.cut")
+    options.add_argument("--markdown", action="store_true", help="print docs/reference.md")
+    options.set_defaults(run=_options)
     env = commands.add_parser("env", help="print the variables by which other programs reach the services")
     env.set_defaults(run=_env)
 
@@ -211,6 +215,12 @@ def _restore(arguments: argparse.Namespace) -> int:
     from flows.operations.backup import restore
 
     return restore(arguments.file)
+
+
+def _options(arguments: argparse.Namespace) -> int:
+    from flows.option_commands import show_options
+
+    return show_options(arguments.path, arguments.markdown)
 
 
 def _env(arguments: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from flows.params import AS_WRITTEN
+from flows.reference import did_you_mean, names_at
 from flows.strict_yaml import DEEPEST, NotYaml, check_texts, read_yaml
 from xcore.components import Component
 from xcore.data.readers.cells import shown
@@ -37,7 +38,7 @@ def load_params(
     try:
         return schema.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(_explain(error, f"{preset} (with --set)" if preset else "the parameters")) from None
+        raise ConfigError(_explain(schema, error, f"{preset} (with --set)" if preset else "the parameters")) from None
 
 
 def preset_as_written(
@@ -55,7 +56,7 @@ def params_as_written(schema: type[Component], tree: dict[str, Any], where: str)
     try:
         return schema.model_validate(tree, context=AS_WRITTEN).model_dump(mode="json")
     except ValidationError as error:
-        raise ConfigError(_explain(error, where)) from None
+        raise ConfigError(_explain(schema, error, where)) from None
 
 
 def _read_for(schema: type[Component], preset: Path, written_for: type[Component] | None) -> dict[str, Any]:
@@ -141,8 +142,8 @@ def _short(text: str) -> str:
     return ascii(text)[1:-1][:100] if not text.isprintable() or len(text) > 100 else text
 
 
-def _explain(error: ValidationError, where: str) -> str:
-    """One line for each problem: where, what is wrong, what was got."""
+def _explain(schema: type[Component], error: ValidationError, where: str) -> str:
+    """One line for each problem: where, what is wrong, what was got, and what may have been meant."""
     lines, problems = [], error.errors()
     for problem in problems:
         loc = problem["loc"]
@@ -150,5 +151,16 @@ def _explain(error: ValidationError, where: str) -> str:
             continue  # a list that lacks its wrong items says nothing new
         place = ".".join(str(part) for part in loc)
         got = "" if problem["type"] in ("missing", "extra_forbidden") else f", got {str(problem['input'])[:80]!r}"
-        lines.append(f"{place}: {problem['msg']}{got}")
+        lines.append(f"{place}: {problem['msg']}{got}{_advice(schema, problem)}")
     return "\n  ".join([f"{where} cannot be used:", *lines])
+
+
+def _advice(schema: type[Component], problem: Any) -> str:
+    """The names that there are, for an unknown option; the likeliest kind, for an unknown kind."""
+    if problem["type"] == "extra_forbidden":
+        *group, wrong = problem["loc"]
+        names = names_at(schema, group)
+        return f"{did_you_mean(str(wrong), names)}. Options here: {', '.join(names)}" if names else ""
+    if problem["type"] == "union_tag_invalid":
+        return did_you_mean(problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", "))
+    return ""
