@@ -19,6 +19,7 @@ from xcore.data.readers.base import Form
 from xcore.data.source import LabelFile
 from xcore.files import replacing
 from xcore.inference.batches import SCORES_FILE, Batch, score_batch
+from xcore.inference.drift import batch_facts
 from xcore.inference.scorer import Cut, Scorer
 from xcore.models.base import Model
 from xcore.text.family import load_text
@@ -88,7 +89,7 @@ def score_rows(context: BuildContext) -> Mapping[str, Any]:
     if options.labels is not None:
         table = read_label_table(options.labels)
         scorer = scorer.with_labels(table.ids, table.names)
-    return score_batch(
+    counts = score_batch(
         scorer,
         options.rows,
         options.cut,
@@ -98,6 +99,9 @@ def score_rows(context: BuildContext) -> Mapping[str, Any]:
         report=context.report,
         block_bytes=options.block_mb * MEGABYTE,
     )
+    trained = Dataset(context.inputs["dataset"].directory).label_table()
+    facts = batch_facts(context.directory / SCORES_FILE, trained["id"], trained["train_count"].to_numpy())
+    return counts | facts
 
 
 def scores_recipe(

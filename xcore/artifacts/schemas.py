@@ -145,6 +145,7 @@ KINDS: dict[str, Kind] = {
                 pa.field("threshold", pa.float32()),
             )
         },
+        view="xcore.views.scores:ScoresView",
     ),
     "comparison": Kind(
         1,
