@@ -170,7 +170,7 @@ def _growth(X: CSR, Y: CSR) -> list[Row]:
         return [(X.shape[0] / part, seconds(one_in=part, iterations=iterations)) for part in (8, 4, 2, 1)]
 
     limit = Goal(1.1, at_least=False)
-    measured = {
+    measured: dict[str, list[tuple[float, float]]] = {
         "rows, one step": by_rows(1),
         "rows, T = 20": by_rows(20),
         "size of groups": [(size, seconds(size=size)) for size in (2, 4, 8, 16)],
