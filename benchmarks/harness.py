@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class Row(TypedDict):
-    """One measured figure. `goal` and `ok` are None where no goal is stated."""
+    """One measured figure. `goal` and `ok` are None where no goal is stated, or where it does not apply."""
 
     bench: str
     case: str
@@ -30,14 +30,20 @@ class Row(TypedDict):
     against: str | None
     goal: str | None
     ok: bool | None
+    any_size: bool
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure that an issue asks for: at least, or at most, a number."""
+    """A figure that an issue asks for: at least, or at most, a number.
+
+    `any_size` says that the goal holds for small data too, as the same bits on any number of threads do. The others
+    are stated for full sizes, and a quick run does not judge them.
+    """
 
     limit: float
     at_least: bool = True
+    any_size: bool = False
 
     def met_by(self, value: float) -> bool:
         return value >= self.limit if self.at_least else value <= self.limit
@@ -65,7 +71,13 @@ def row(
         against=against,
         goal=None if goal is None else str(goal),
         ok=None if goal is None else goal.met_by(value),
+        any_size=goal is not None and goal.any_size,
     )
+
+
+def without_goal_of_full_size(row: Row) -> Row:
+    """The row of a quick run: a goal that is stated for full sizes says nothing there."""
+    return row if row["any_size"] else Row({**row, "goal": None, "ok": None})
 
 
 @dataclass(frozen=True)

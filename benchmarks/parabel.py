@@ -46,7 +46,7 @@ def run(quick: bool) -> Iterator[Row]:
         measure("eyrie", part(data, "rows", 64), 1)  # so that ours is compiled before it is measured
         ours = [measure("eyrie", data, 1, n_threads) for n_threads in (1, 2, 2)]
         n_files, metric = len({found["model_sha256"] for found in ours}), "different model files at 1, 2, 2 threads"
-        yield row(BENCH, name, metric, n_files, "", None, Goal(1, at_least=False))
+        yield row(BENCH, name, metric, n_files, "", None, Goal(1, at_least=False, any_size=True))
         if name == "yso-titles":
             yield from growth(data, name, ours[-1])
         yield from compare(data, name, 1, ours[-1])

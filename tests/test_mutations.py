@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from benchmarks.harness import Goal, row, without_goal_of_full_size
 from benchmarks.mutations import read_mutations
 from xcore.metrics.family import METRICS
 
@@ -33,3 +34,14 @@ def test_the_list_covers_every_package_of_the_method_every_metric_and_the_steps(
     assert metrics <= mutated
     assert len(read_mutations()) >= 120
     assert len({mutation.name for mutation in read_mutations()}) == len(read_mutations())
+
+
+def test_a_quick_run_judges_only_goals_that_hold_at_any_size() -> None:
+    full, same_bits = row("b", "c", "m", 3, "x", goal=Goal(20)), row("b", "c", "m", 1, "", goal=Goal(1, any_size=True))
+    assert (full["ok"], without_goal_of_full_size(full)["ok"], without_goal_of_full_size(full)["goal"]) == (
+        False,
+        None,
+        None,
+    )
+    assert without_goal_of_full_size(same_bits) == same_bits
+    assert same_bits["ok"]

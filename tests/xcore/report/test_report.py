@@ -32,6 +32,7 @@ from xcore.metrics import evaluate
 from xcore.numeric.matrices import NO_LABEL, TopK
 from xcore.report import render_report
 from xcore.report.charts import Axis, bars, lines
+from xcore.report.data import LabelsOfRows
 from xcore.report.examples import JudgedRows
 from xcore.report.html import element, markup
 from xcore.report.imputation import ConfidenceBins, wilson_interval
@@ -228,6 +229,11 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         return re.sub(r"\s+", " ", " ".join(self.texts))
+
+
+def test_the_median_number_of_labels_is_that_of_the_middle_row() -> None:
+    assert LabelsOfRows(np.array([1, 2, 3])).median == 1  # 0, 1, 1, 2, 2, 2
+    assert LabelsOfRows(np.array([1, 1, 3])).median == 2  # 0, 1, 2, 2, 2
 
 
 def test_the_page_has_all_parts_and_its_links_lead_somewhere(bench: Workbench) -> None:
