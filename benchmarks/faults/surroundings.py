@@ -17,7 +17,7 @@ from benchmarks.faults.work import REFUSED, Child, digest, make_all
 from benchmarks.harness import ROOT
 
 MODEL = "parabel"
-SECONDS = 300  # a run without limits takes a few
+SECONDS = 120  # a run without limits takes a few
 SURROUNDINGS = (
     {"NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"},
     {"NUMBA_NUM_THREADS": "2", "PYTHONHASHSEED": "1", "LC_ALL": "C", "TZ": "Pacific/Apia"},
@@ -31,25 +31,41 @@ def outcomes(folder: Path, quick: bool) -> Iterator[Outcome]:
     """Needs the store of an undisturbed run, which the kills leave in the folder."""
     expected = digest(folder / f"sound-{MODEL}")
     yield _little_room(folder, expected, quick)
+    if not quick:
+        yield _little_memory(folder, expected)
     yield _many_at_once(folder, expected, 3 if quick else 12)
     yield _elsewhere(folder, expected, SURROUNDINGS[1:3] if quick else SURROUNDINGS)
 
 
 def _little_room(folder: Path, expected: dict[str, dict[str, str]], quick: bool) -> Outcome:
-    """A file size and an address space that end in the middle: refused with a message, and finished later."""
-    outcome, root, log = Outcome("little room"), folder / "little-room", folder / "little-room.log"
-    sizes = [1 << 10, 1 << 14] if quick else [1 << power for power in range(8, 20)]
-    spaces = [] if quick else [3 << 30, 4 << 30, 6 << 30]
-    limits = [{resource.RLIMIT_FSIZE: size} for size in sizes] + [{resource.RLIMIT_AS: space} for space in spaces]
-    for limit in limits:
-        shutil.rmtree(root, ignore_errors=True)
-        code = Child(partial(make_all, root, MODEL), log, limit).wait(SECONDS)
-        outcome.counts["tried"] += 1
-        outcome.counts["refused"] += code == REFUSED
-        outcome.check(code in (0, REFUSED), f"{limit} ended with {code}: {log.read_text()[-2000:]}")
-        code = Child(partial(make_all, root, MODEL), log).wait()
-        outcome.check(code == 0 and digest(root) == expected, f"not finished after {limit}: {log.read_text()[-2000:]}")
+    """Files that may not grow beyond a size, as on a full disk: refused with a message, and finished later."""
+    outcome = Outcome("little room on the disk")
+    for size in (1 << 10, 1 << 14) if quick else [1 << power for power in range(8, 20)]:
+        code = _with_limit(folder, expected, outcome, resource.RLIMIT_FSIZE, size)
+        outcome.check(code in (0, REFUSED), f"{size} bytes per file: ended with {code}")
     return outcome
+
+
+def _little_memory(folder: Path, expected: dict[str, dict[str, str]]) -> Outcome:
+    """An address space that is too small. Compiled libraries end the process then, or wait; nothing may be lost."""
+    outcome = Outcome("little memory")
+    for space in (1 << 31, 5 << 29, 3 << 30, 4 << 30):
+        code = _with_limit(folder, expected, outcome, resource.RLIMIT_AS, space)
+        outcome.counts["ended by a library or killed"] += code < 0
+        outcome.check(code in (0, REFUSED) or code < 0, f"{space} bytes: ended with {code}")
+    return outcome
+
+
+def _with_limit(folder: Path, expected: dict[str, dict[str, str]], outcome: Outcome, which: int, limit: int) -> int:
+    """Run with a limit, then without; the exit code of the first run."""
+    root, log = folder / "limited", folder / "limited.log"
+    shutil.rmtree(root, ignore_errors=True)
+    code = Child(partial(make_all, root, MODEL), log, {which: limit}).wait(SECONDS)
+    outcome.counts["tried"] += 1
+    outcome.counts["refused"] += code == REFUSED
+    last = Child(partial(make_all, root, MODEL), log).wait()
+    outcome.check(last == 0 and digest(root) == expected, f"not finished after {limit}: {log.read_text()[-2000:]}")
+    return code
 
 
 def _many_at_once(folder: Path, expected: dict[str, dict[str, str]], n: int) -> Outcome:
