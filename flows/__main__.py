@@ -90,7 +90,19 @@ def _parser() -> argparse.ArgumentParser:
     _add_model_commands(commands)
     _add_service_commands(commands)
     _add_backup_commands(commands)
+    suggestion = commands.add_parser("suggest", help="list the rows whose own labels would tell most, to label next")
+    suggestion.add_argument("id", help="id of imputed labels, or of a model that was trained on them")
+    suggestion.add_argument("--rows", type=_positive, default=20, metavar="N", help="number of rows (default 20)")
+    suggestion.add_argument("--json", action="store_true", help="print one JSON object per row")
+    suggestion.set_defaults(run=_suggest)
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text}")
+    return number
 
 
 def _add_artifact_commands(commands: Any) -> None:
@@ -168,6 +180,12 @@ def _run_flow(arguments: argparse.Namespace) -> int:
     from flows.commands import run_flow
 
     return run_flow(arguments.flow, arguments.preset, arguments.set, arguments.json, arguments.plan)
+
+
+def _suggest(arguments: argparse.Namespace) -> int:
+    from flows.suggest_command import suggest
+
+    return suggest(arguments)
 
 
 def _artifacts(arguments: argparse.Namespace) -> int:

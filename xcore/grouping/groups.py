@@ -96,6 +96,51 @@ class Groups:
         """Only these groups, over the same rows and labels."""
         return Groups(self.members[groups], self.labels[groups], self.merge)
 
+    def with_own_labels(self, rows: Int64, Y: CSR) -> Groups:
+        """The same with the labels of some rows known: each row is a group of its own beside its other groups.
+
+        Parameters
+        ----------
+        rows : int64 (k,)
+        Y : CSR (k, L)
+            Their labels; the values do not matter.
+        """
+        alone = csr(np.ones(len(rows)), rows, np.arange(len(rows) + 1), self.n_rows)
+        own = csr(np.ones(Y.nnz), Y.indices, Y.indptr, self.n_labels)
+        members, labels = sp.vstack([self.members, alone]).tocsr(), sp.vstack([self.labels, own]).tocsr()
+        return Groups(
+            csr(members.data, members.indices, members.indptr, self.n_rows),
+            csr(labels.data, labels.indices, labels.indptr, self.n_labels),
+            self.merge,
+            self.duplicate_members,
+        )
+
+    def without_known_rows(self) -> Groups:
+        """The same where rows of known labels have left all groups but their own, with their labels.
+
+        The labels of a row are known if it is the only member of a group with labels. Its other groups lose the member,
+        and count one carrier less of each of its labels. Where only sets are known, a known carrier explains a label:
+        no other member needs to carry it.
+        """
+        alone = (self.sizes == 1) & (np.diff(self.labels.indptr) > 0)
+        known = np.zeros(self.n_rows, np.float32)
+        known[self.members[np.flatnonzero(alone)].indices] = 1
+        leaving = np.repeat(~alone, self.sizes) & (known[self.members.indices] > 0)
+        if not leaving.any():
+            return self
+        own = (self.members[np.flatnonzero(alone)].T @ self.labels[np.flatnonzero(alone)]).tocsr()
+        own.data[:] = 1
+        places = np.append(0, np.cumsum(leaving))[self.members.indptr]
+        left = csr(np.ones(int(leaving.sum())), self.members.indices[leaving], places, self.n_rows)
+        rest = (self.labels - left @ own).tocsr()
+        rest.data[rest.data < 1] = 0
+        rest.eliminate_zeros()
+        rest.sort_indices()
+        kept = np.append(0, np.cumsum(~leaving))[self.members.indptr]
+        members = csr(np.ones(int((~leaving).sum())), self.members.indices[~leaving], kept, self.n_rows)
+        labels = csr(rest.data, rest.indices, rest.indptr, self.n_labels)
+        return Groups(members, labels, self.merge, self.duplicate_members)
+
     def save(self, directory: Path) -> None:
         """Write ``groups.parquet``: list columns `members`, `labels`, `counts`, one row per group."""
         offsets = pa.array(self.labels.indptr.astype(np.int32))

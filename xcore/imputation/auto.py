@@ -61,7 +61,7 @@ class Auto(Imputer):
         self, solver: Solver | None, X: CSR, groups: Groups, rng: np.random.Generator, report: Report = silent
     ) -> Imputed:
         """Like `impute`, judged by the model that will learn from the labels."""
-        return self._checked(X, groups, lambda: self._chosen(X, groups, solver, rng, report))
+        return self._checked(X, groups, lambda unknown: self._chosen(X, unknown, solver, rng, report))
 
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
         return self._chosen(X, groups, None, rng, report)

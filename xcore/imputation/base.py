@@ -26,15 +26,16 @@ class Imputer(Component):
         """Labels for the rows of X (CSR float32, n x d) from their groups.
 
         Promises of every imputer: a row gets only labels of its groups; a row in no group, a label in no group and a
-        group without members get nothing; the only member of a group gets all of the group's labels. The same input
-        and generator state give the same bits for any number of threads.
+        group without members get nothing; the only member of a group gets all of the group's labels, and no other: its
+        labels are known, and other groups of the row are left to their other members (`Groups.without_known_rows`).
+        The same input and generator state give the same bits for any number of threads.
         """
-        return self._checked(X, groups, lambda: self._impute(X, groups, rng, report))
+        return self._checked(X, groups, lambda unknown: self._impute(X, unknown, rng, report))
 
-    def _checked(self, X: CSR, groups: Groups, impute: Callable[[], Imputed]) -> Imputed:
+    def _checked(self, X: CSR, groups: Groups, impute: Callable[[Groups], Imputed]) -> Imputed:
         """What `impute` gives for checked input, with what every imputer says."""
         _check_input(X, groups)
-        imputed = impute()
+        imputed = impute(groups.without_known_rows())
         zero_rows = int((np.bincount(row_ids(X)[X.data != 0], minlength=X.shape[0]) == 0).sum())
         counts = {"rows_without_features": zero_rows, **imputed.counts()}
         # An imputer that keeps every member with its chance gives targets, not positives with weights.
