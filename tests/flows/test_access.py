@@ -192,6 +192,24 @@ def test_a_password_closes_an_open_work_folder_and_says_so(services: Services) -
     assert open_to_others(home) == {}
 
 
+def test_a_killed_worker_is_started_again_while_the_servers_go_on(services: Services) -> None:
+    home = services.workplace.home
+
+    def processes() -> list[int]:
+        return [mark[0] for mark in json.loads((home / "services.json").read_text())["processes"]]
+
+    before, limit = processes(), time.monotonic() + SECONDS
+    psutil.Process(before[2]).kill()
+    while (now := processes()) == before:
+        assert time.monotonic() < limit
+        time.sleep(0.2)
+    assert now[:2] == before[:2]
+    assert psutil.pid_exists(now[2])
+    assert "worker stopped by itself with exit code -9; starting it again in 1 s" in services.log.read_text()
+    assert (home / "logs" / "worker.log.1").exists()
+    assert Caller(services.prefect).ask("/api/admin/version")[0] == 200
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Workplace:
     """A work folder that a command made, with a champion in it."""
