@@ -9,6 +9,7 @@ from typing import Any
 from flows.operations.declarations import COMMAND, DEPLOYMENTS, Declared, Deployment, read_declarations, read_server
 from flows.operations.form import form_schema
 from flows.operations.lost_runs import crash_pool_runs, mark_lost_runs
+from flows.operations.notifications import notifications
 
 OURS = "eyrie"  # tag of every deployment and first word of every automation that these files declare
 PAGE = 200
@@ -41,12 +42,13 @@ def prepare_server() -> int:
 def _apply_server(server: Mapping[str, Any]) -> None:
     from prefect.client.orchestration import get_client
 
+    automations = [*server["automations"], *notifications()]
     with get_client(sync_client=True) as client:
         _apply_pool(client, server["work_pool"])
         _apply_queues(client, server["work_pool"]["name"], server["work_queues"])
-        for name in _apply_automations(client, server["automations"]):
+        for name in _apply_automations(client, automations):
             print(f"removed the automation {name}: it is no longer declared")
-    print(f"{len(server['automations'])} automations")
+    print(f"{len(automations)} automations")
 
 
 def _apply_deployments(declared: Declared) -> None:

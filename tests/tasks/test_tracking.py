@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks.tracking import TrackedRun, kept_ids
+from tasks.tracking_client import tracking_client
 from xcore.artifacts import Artifact, ArtifactRef, Manifest
 from xcore.artifacts.manifest import FileRecord, now
 from xcore.artifacts.naming import step_names
@@ -139,3 +140,18 @@ def test_an_experiment_cannot_lie_outside_the_work_folder(tmp_path: Path, monkey
 
 def test_parameters_are_flattened_and_empty_ones_left_out() -> None:
     assert flatten({"a": {"b": 1, "c": None, "d": []}, "e": [1, 2], "f": ()}) == {"a.b": 1, "e": [1, 2]}
+
+
+def test_a_run_names_its_user_its_source_and_its_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EYRIE_HOME", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    run = TrackedRun.open("nest", "0123456789abcdef", "nest")
+    manifest = toy_manifest("dataset", 1, {})
+    run.log_step(manifest, "dataset")
+    run.describe("precision_at_1 0.5")
+    known = tracking_client().get_run(run.id)
+    assert known.data.tags["mlflow.user"]
+    assert known.data.tags["mlflow.source.name"] == "eyrie"
+    assert known.data.tags["mlflow.note.content"] == "precision_at_1 0.5"
+    (used,) = known.inputs.dataset_inputs
+    assert (used.dataset.name, used.dataset.digest) == ("nest", manifest.id)
