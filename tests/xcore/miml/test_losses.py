@@ -96,3 +96,13 @@ def test_a_count_above_the_size_of_its_bag_means_all_rows() -> None:
     whole[0, 0] = 2
     losses = [float(bag_loss("count", values, bias, BAGS, None, counts, True)) for counts in (above, whole)]
     assert losses[0] == pytest.approx(losses[1])
+
+
+def test_the_logistic_target_of_a_counted_bag_is_the_share_of_its_rows() -> None:
+    values, bias = torch.tensor(logits()), torch.zeros(2)
+    largest = np.maximum.reduceat(logits(), BAGS.offsets[:-1], axis=0).astype(np.float64)
+    for counted, targets in ((True, COUNTS / np.array([[2], [1], [3]])), (False, (COUNTS > 0) * 1.0)):
+        counts = COUNTS if counted else targets.astype(np.float32)
+        expected = (np.logaddexp(0, largest) - targets * largest).sum()
+        found = float(bag_loss("logistic", values, bias, BAGS, None, counts, counted))
+        assert found == pytest.approx(expected, rel=1e-5)
