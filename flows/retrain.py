@@ -62,7 +62,7 @@ def register_and_decide(name: str, model: ArtifactRef, run_id: str, decision: st
 @flow(name="retrain", flow_run_name="{params.run_name}")
 def retrain(params: RetrainParams) -> Any:
     """Ingest what changed, train, compare with the champion on the same held-out rows, promote if it is better."""
-    params = params.with_promotion_rows()
+    given, params = params, params.with_promotion_rows()
     plan = _plan_challenger(params)
     summary = make_result(plan.evaluation, "retrain", params)
     comparison = _plan_comparison(plan, params)
@@ -75,11 +75,15 @@ def retrain(params: RetrainParams) -> Any:
     create_markdown_artifact(comparison_markdown(facts, rows), key="promotion", description=facts["reason"])
     done = register_and_decide(params.name, plan.model.ref, summary["mlflow_run"], facts["decision"], facts["reason"])
     became = "is now the champion" if done["promoted"] else f"was not promoted; the champion is {done['champion']}"
-    says = f"Version {done['version']} of {params.name} {became}: {done['reason']}"
+    says = [f"Version {done['version']} of {params.name} {became}: {done['reason']}"]
+    if params.data is not given.data:
+        says.append(
+            "The data has no dev rows: a tenth of the train rows was held out as dev, to compare the models on."
+        )
     told = {
         "promotion": facts | done,
         "comparison": str(comparison.ref) if comparison else None,
         "nothing_changed": unchanged and not done["promoted"] and not done["is_new"],
-        "says": [says],
+        "says": says,
     }
     return completed(summary | told)

@@ -61,6 +61,7 @@ def test_the_better_model_becomes_champion_and_one_command_goes_back(workplace: 
     first = done(workplace, *words(preset, POOR))
     assert first["promotion"]["reason"] == "there was no champion to compare with"
     assert aliases(workplace) == {"champion": 1, "challenger": 1}
+    assert "a tenth of the train rows was held out as dev" in first["says"][1]
 
     assert workplace.run("compare_models", "half", *words(preset, GOOD), script=KILLED).returncode == -9
     assert aliases(workplace) == {"champion": 1, "challenger": 1}

@@ -86,3 +86,23 @@ def test_count_correlation_is_1_for_right_labels_and_0_for_equal_counts() -> Non
     assert count_correlation(np.array([0, 0, 1, 1, 1, 1], np.int32), bags) == pytest.approx(1)
     assert count_correlation(np.array([0, 1, 0, 0, 1, 0], np.int32), bags) == 0
     assert count_correlation(np.array([1, 1, 1, 0, 0, -1], np.int32), bags) < 0
+
+
+def test_a_count_above_the_size_of_its_bag_means_all_rows() -> None:
+    values, bias = torch.tensor(logits()), torch.zeros(2)
+    above = COUNTS.copy()
+    above[0, 0] = 9  # of a bag of two rows
+    whole = COUNTS.copy()
+    whole[0, 0] = 2
+    losses = [float(bag_loss("count", values, bias, BAGS, None, counts, True)) for counts in (above, whole)]
+    assert losses[0] == pytest.approx(losses[1])
+
+
+def test_the_logistic_target_of_a_counted_bag_is_the_share_of_its_rows() -> None:
+    values, bias = torch.tensor(logits()), torch.zeros(2)
+    largest = np.maximum.reduceat(logits(), BAGS.offsets[:-1], axis=0).astype(np.float64)
+    for counted, targets in ((True, COUNTS / np.array([[2], [1], [3]])), (False, (COUNTS > 0) * 1.0)):
+        counts = COUNTS if counted else targets.astype(np.float32)
+        expected = (np.logaddexp(0, largest) - targets * largest).sum()
+        found = float(bag_loss("logistic", values, bias, BAGS, None, counts, counted))
+        assert found == pytest.approx(expected, rel=1e-5)
