@@ -30,6 +30,7 @@ LIBRARIES_OF = {
     "wordllama": ("tokenizers",),
     "transformer": ("tokenizers", "torch", "transformers"),
     "memory": ("faiss-cpu",),
+    "siamesexml": ("faiss-cpu",),
     "omikuji": ("omikuji",),
 }
 EXAMPLE_CHARACTERS = 500

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.contracts.test_models import fitted, planted
+from tests.contracts.test_models import MEMBERS, fitted, planted, small_siamese
 from tests.tiny_encoder import write_tiny_encoder
 from xcore.components import silent
 from xcore.embedding.network_features import FittedNetworkFeatures, NetworkFeatures
@@ -32,12 +32,16 @@ from xcore.numeric.matrices import NO_LABEL
 from xcore.sampling.sampler import FittedSampler, FittedTree, Frequency, Tree, Uniform, load_sampler
 from xcore.selection.options import LabelSelection
 from xcore.selection.selected import FittedSelection
+from xcore.siamese.modules import FittedClassifiers, FittedShortlists
+from xcore.siamese.modules import FittedEncoder as SiameseWeights
+from xcore.siamese.options import Shortlists
 from xcore.text.family import load_text
 from xcore.text.tfidf import HashedTfidf, Tfidf
 from xcore.text.transformer import Transformer
 from xcore.text.wordllama import FittedEncoder, WordLlama
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData
+from xcore.training.stages import prepare
 
 TEXTS = ["a law on fish", "fish and wheat", "the price of wheat", "a law on prices"]
 
@@ -57,12 +61,15 @@ class Loadable:
 def everything() -> dict[str, Loadable]:
     """All kinds, each with few rows."""
     missing = {"omikuji"} if find_spec("omikuji") is None else set()
-    found = {f"model {kind}": of_model(MODEL_KINDS[kind]()) for kind in sorted(MODEL_KINDS.keys() - missing)}
+    found = {f"model {kind}": of_model(MEMBERS[kind]) for kind in sorted(MODEL_KINDS.keys() - missing)}
     found["model parabel, calibrated forest"] = of_model(Parabel(arity=3, depth=2, n_trees=2, calibrate="platt"))
     found["model negative-sampling, shortlist"] = of_model(NegativeSampling(epochs=1, shortlist=4))
     found["model negative-sampling, frequency"] = of_model(NegativeSampling(epochs=1, method="frequency"))
     if find_spec("faiss"):
         found["model memory, graph"] = of_model(Memory(exact_below=0))
+        graphs = {"shortlists": Shortlists(exact_below=0)}
+        found["model siamesexml, graph"] = of_model(small_siamese().model_copy(update=graphs))
+    found |= of_siamese()
     inner = NegativeSampling(epochs=1, shortlist=4)
     found["model label-subset, shortlist"] = of_model(LabelSubset(selection=LabelSelection(budget=4), model=inner))
     found["selection"] = of_selection()
@@ -107,6 +114,27 @@ def of_model(options: Model) -> Loadable:
         return bool(ranked and distinct and (labels >= NO_LABEL).all() and (labels < model.n_labels).all())
 
     return Loadable(fitted(options).save, load_model, answer, is_sound)
+
+
+def of_siamese() -> dict[str, Loadable]:
+    """The modules of SiameseXML."""
+    stages = prepare(small_siamese(), planted(), FitContext()).stages
+    rows = planted(20, seed=1).X
+    encoder, lists = stages["encoder"].fitted, stages["shortlists"].fitted
+    queries = encoder.encoder.intermediate(rows)
+
+    def found(loaded: FittedShortlists) -> Answer:
+        return [loaded.negatives, loaded.names.nearest(queries, 3, 10), loaded.centroids.nearest(queries, 3, 10)]
+
+    return {
+        "siamese encoder": Loadable(
+            encoder.save, SiameseWeights.load, lambda own: [own.encoder.encode(rows), own.labels], all_finite
+        ),
+        "siamese shortlists": Loadable(lists.save, FittedShortlists.load, found, all_finite),
+        "siamese classifiers": Loadable(
+            stages["classifiers"].fitted.save, FittedClassifiers.load, lambda own: [own.residual, own.eta], all_finite
+        ),
+    }
 
 
 def of_sampler(fitted_sampler: FittedSampler, points: np.ndarray) -> Loadable:

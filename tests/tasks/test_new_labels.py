@@ -28,10 +28,13 @@ from xcore.models.base import Model
 from xcore.models.ensemble import Ensemble, Member
 from xcore.models.memory import Memory
 from xcore.models.ova import Ova
+from xcore.models.siamesexml import SiameseXml
+from xcore.siamese.options import SiameseEncoder
 from xcore.text.tfidf import HashedTfidf, Tfidf
 
 NEW_TEXT = "word3 word17 word8"
 WITH_MEMORY = Ensemble(members=(Member(model=Ova()), Member(model=Memory())))
+SIAMESE = SiameseXml(encoder=SiameseEncoder(dimensions=24, epochs=5, learning_rate=0.02))
 OF_TEXTS = Ensemble(members=(Member(model=Ova()), Member(model=Memory(), text=HashedTfidf(n_features=4096))))
 
 
@@ -70,7 +73,9 @@ def opened(parts: ModelParts) -> Scorer:
     return open_scorer(parts.used, {role: settings.store().open(one.ref) for role, one in parts.inputs().items()})
 
 
-@pytest.mark.parametrize("model", [Memory(), WITH_MEMORY, OF_TEXTS], ids=["memory", "ensemble", "texts"])
+@pytest.mark.parametrize(
+    "model", [Memory(), WITH_MEMORY, OF_TEXTS, SIAMESE], ids=["memory", "ensemble", "texts", "siamesexml"]
+)
 def test_a_score_run_offers_labels_of_another_table(model: Model, home: Path) -> None:
     parts = made(model, home)
     (home / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in (NEW_TEXT, "bee1 bee2")))

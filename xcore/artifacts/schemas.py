@@ -102,7 +102,9 @@ KINDS: dict[str, Kind] = {
         files=("shortlists.json", "names.safetensors", "centroids.safetensors", "negatives.safetensors"),
     ),
     "siamese-classifiers": Kind(
-        1, "a refinement vector for each label (Module III of SiameseXML)", files=("classifiers.safetensors",)
+        1,
+        "a refinement vector for each label (Module III of SiameseXML)",
+        files=("classifiers.json", "classifiers.safetensors"),
     ),
     "groups": Kind(
         1,

@@ -103,9 +103,9 @@ class Encoder:
         return {"table": self.table, "residual": self.residual}
 
     @classmethod
-    def take(cls, file: ArrayFile, activation: Activation) -> Self:
+    def take(cls, file: ArrayFile, activation: Activation, n_features: int) -> Self:
         """What `arrays` gave, from a file; every array is checked."""
-        table = file.take("table", np.float32, (None, None)).finite()
+        table = file.take("table", np.float32, (n_features, None)).finite()
         if not table.array.size:
             table.refuse("is empty", "at least one vector of at least one number")
         size = table.array.shape[1]

@@ -39,14 +39,16 @@ class FittedEncoder:
         """Write ``encoder.json`` and ``encoder.safetensors``."""
         arrays = {**self.encoder.arrays(), "labels": self.labels, "is_known": self.is_known.astype(np.uint8)}
         write_arrays(directory / "encoder.safetensors", arrays)
-        _write_json(directory / "encoder.json", {"activation": self.encoder.activation})
+        _write_json(
+            directory / "encoder.json", {"activation": self.encoder.activation, "n_features": self.encoder.n_features}
+        )
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Read what `save` wrote."""
         about = read_json(directory / "encoder.json", _EncoderAbout)
         with ArrayFile(directory / "encoder.safetensors") as file:
-            encoder = Encoder.take(file, about.activation)
+            encoder = Encoder.take(file, about.activation, about.n_features)
             is_known = file.take("is_known", np.uint8, (None,)).within(0, 2).array > 0
             shape = (len(is_known), encoder.dimensions)
             labels = file.take("labels", np.float32, shape).finite().within(-1.001, 1.001).array
@@ -76,15 +78,16 @@ class FittedShortlists:
         self.names.save(directory / "names.safetensors")
         self.centroids.save(directory / "centroids.safetensors")
         write_arrays(directory / "negatives.safetensors", {"negatives": self.negatives})
-        _write_json(directory / "shortlists.json", index_sizes(self.names, self.centroids))
+        about = {"n_rows": len(self.negatives), **index_sizes(self.names, self.centroids)}
+        _write_json(directory / "shortlists.json", about)
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Read what `save` wrote."""
-        about = read_json(directory / "shortlists.json", IndexAbout)
+        about = read_json(directory / "shortlists.json", _ShortlistsAbout)
         names, centroids = load_indexes(directory, about)
         with ArrayFile(directory / "negatives.safetensors") as file:
-            negatives = file.take("negatives", np.int32, (None, None)).within(NO_LABEL, about.n_labels).array
+            negatives = file.take("negatives", np.int32, (about.n_rows, None)).within(NO_LABEL, about.n_labels).array
         return cls(names, centroids, negatives)
 
 
@@ -103,15 +106,18 @@ class FittedClassifiers:
     eta: Float32
 
     def save(self, directory: Path) -> None:
-        """Write ``classifiers.safetensors``."""
+        """Write ``classifiers.json`` and ``classifiers.safetensors``."""
+        _write_json(directory / "classifiers.json", {"n_labels": len(self.eta), "dimensions": self.eta.shape[1]})
         write_arrays(directory / "classifiers.safetensors", {"residual": self.residual, "eta": self.eta})
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Read what `save` wrote."""
+        about = read_json(directory / "classifiers.json", _ClassifiersAbout)
+        size = about.dimensions
         with ArrayFile(directory / "classifiers.safetensors") as file:
-            eta = file.take("eta", np.float32, (None, None)).finite().array
-            residual = file.take("residual", np.float32, (eta.shape[1], eta.shape[1])).finite().array
+            eta = file.take("eta", np.float32, (about.n_labels, size)).finite().array
+            residual = file.take("residual", np.float32, (size, size)).finite().array
         return cls(residual, eta)
 
 
@@ -129,10 +135,24 @@ class IndexAbout(Described):
     centroids_have_graph: bool
 
 
+class _ShortlistsAbout(IndexAbout):
+    """``shortlists.json``."""
+
+    n_rows: Count
+
+
+class _ClassifiersAbout(Described):
+    """``classifiers.json``."""
+
+    n_labels: Count
+    dimensions: Count
+
+
 class _EncoderAbout(Described):
     """``encoder.json``."""
 
     activation: Activation
+    n_features: Count
 
 
 def index_sizes(names: LabelIndex, centroids: LabelIndex) -> dict[str, Any]:

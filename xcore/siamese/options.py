@@ -49,7 +49,7 @@ class SiameseEncoder(Stage):
         description="auto: labels are encoded by their names, and labels without one by their training rows. required: "
         "fail if the dataset has no names. unused: training rows only.",
     )
-    epochs: int = Field(20, ge=0, description="Maximum number of epochs. 0: the encoder stays as it starts.")
+    epochs: int = Field(10, ge=0, description="Maximum number of epochs. 0: the encoder stays as it starts.")
     batch_size: int = Field(
         2048,
         ge=2,
@@ -60,6 +60,11 @@ class SiameseEncoder(Stage):
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay of AdamW.")
     negatives: int = Field(
         3, ge=1, le=1000, description="Number of rows that each label is pushed away from per step (kappa)."
+    )
+    both_sides: bool = Field(
+        True,
+        description="Also push each row away from the nearest labels of the batch that it does not carry. The paper "
+        "does not.",
     )
     refresh: int = Field(
         5,
@@ -73,7 +78,7 @@ class SiameseEncoder(Stage):
     ceiling: float = Field(0.9, gt=0, lt=1, description="c of the likelihood c exp(d (cosine - 1)).")
     steepness: float = Field(1.5, ge=1, le=100, description="d of the likelihood c exp(d (cosine - 1)).")
     patience: int = Field(
-        4, ge=0, description="Number of epochs without a better dev score after which training stops. 0: never."
+        2, ge=0, description="Number of epochs without a better dev score after which training stops. 0: never."
     )
 
     def fit(self, data: TrainingData, context: FitContext) -> FittedEncoder:
@@ -140,16 +145,16 @@ class Classifiers(Stage):
     learns_labels: ClassVar[bool] = True
     wants: ClassVar[frozenset[Wish]] = frozenset({"dev"})
 
-    epochs: int = Field(10, ge=0, description="Maximum number of passes over the labelled training rows.")
+    epochs: int = Field(5, ge=0, description="Maximum number of passes over the labelled training rows.")
     batch_size: int = Field(
         512, ge=1, description="Number of rows per step. It is reduced if an epoch would have fewer than 10 steps."
     )
-    learning_rate: float = Field(0.002, gt=0, description="Peak learning rate of AdamW.")
+    learning_rate: float = Field(0.0005, gt=0, description="Peak learning rate of AdamW.")
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay of AdamW. It draws eta back to 0.")
     ceiling: float = Field(0.75, gt=0, lt=1, description="c of the likelihood c exp(d (cosine - 1)).")
     steepness: float = Field(3.0, ge=1, le=100, description="d of the likelihood c exp(d (cosine - 1)).")
     cut: float = Field(
-        0.0,
+        0.05,
         ge=0,
         le=1,
         description="Losses of negatives below this value count as 0. The published code uses 0.05, the paper 0.",

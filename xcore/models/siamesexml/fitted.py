@@ -16,7 +16,7 @@ from xcore.models.siamesexml.ranking import Candidates, measured, union_of
 from xcore.numeric.arrays import write_arrays
 from xcore.numeric.checks import ArrayFile
 from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK, row_blocks
-from xcore.saved import read_json
+from xcore.saved import Count, read_json
 from xcore.siamese.encoder import Activation, Encoder
 from xcore.siamese.index import LabelIndex
 from xcore.siamese.modules import IndexAbout, index_sizes, load_indexes
@@ -125,6 +125,7 @@ class FittedSiamese:
             "kind": "siamesexml",
             "form": self.form,
             "activation": self.encoder.activation,
+            "n_features": self.n_features,
             "alpha": self.alpha,
             "n_candidates": self.n_candidates,
             "width": self.width,
@@ -137,7 +138,7 @@ class FittedSiamese:
         """Read what `save` wrote."""
         about = read_json(directory / "model.json", _About)
         with ArrayFile(directory / "weights.safetensors") as file:
-            encoder = Encoder.take(file, about.activation)
+            encoder = Encoder.take(file, about.activation, about.n_features)
             shape = (about.n_labels, encoder.dimensions)
             weights = file.take("weights", np.float32, shape).finite().within(-1.001, 1.001).array
         if about.dimensions != encoder.dimensions:
@@ -156,6 +157,7 @@ class _About(IndexAbout):
     kind: Literal["siamesexml"]
     form: Literal["sparse", "vector", "tokens"]
     activation: Activation
+    n_features: Count
     alpha: Annotated[float, Field(ge=0, le=1)]
     n_candidates: Annotated[int, Field(ge=1, le=10_000)]
     width: Annotated[int, Field(ge=1, le=10_000)]

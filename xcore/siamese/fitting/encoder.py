@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -133,12 +133,14 @@ class EncoderProblem:
         rows = self._drawn_rows(labels, rng)
         encoder = self.module.present()
         used, places = np.unique(labels, return_inverse=True)
-        embedded = encoder.encode(self.labels.X[used])[places]
+        of_labels, of_rows = encoder.encode(self.labels.X[used])[places], encoder.encode(self.X[rows])
         n_online = self.options.negatives - (1 if epoch >= refresh > 0 else 0)
         is_positive = pairs_of_batch(self.Y, rows, labels)
-        nearest = hardest_in_batch(embedded, encoder.encode(self.X[rows]), is_positive, max(n_online, 0))
-        negatives = np.where(nearest == NO_LABEL, NO_LABEL, rows[nearest])
-        self.batch = Batch(examples, labels, rows, np.column_stack([negatives, self.offline[labels]]))
+        nearest = hardest_in_batch(of_labels, of_rows, is_positive, n_online)
+        wrong_rows = np.column_stack([_chosen(rows, nearest), self.offline[labels]])
+        n_labels = self.options.negatives if self.options.both_sides else 0
+        wrong_labels = _chosen(labels, hardest_in_batch(of_rows, of_labels, is_positive.T.tocsr(), n_labels))
+        self.batch = Batch(examples, labels, rows, wrong_rows, wrong_labels)
 
     def _drawn_labels(self, examples: Int64, rng: np.random.Generator) -> Int64:
         if self.options.profile == "paper":
@@ -169,20 +171,25 @@ class EncoderProblem:
         return found
 
     def loss(self, examples: Int64, lookup: Lookup, generator: torch.Generator) -> torch.Tensor:
-        """The loss of each label against one row of its own and its negatives, summed over the examples."""
+        """The loss of each pair of label and row with the negatives of both, summed over the examples."""
         own = self.batch.part(examples)
-        labels, label_at = np.unique(own.labels, return_inverse=True)
-        pairs = np.column_stack([own.rows, own.negatives])
-        rows, row_at = np.unique(np.maximum(pairs, 0), return_inverse=True)
+        of_labels = np.column_stack([own.labels, own.wrong_labels])
+        of_rows = np.column_stack([own.rows, own.wrong_rows])
+        labels, label_at = np.unique(np.maximum(of_labels, 0), return_inverse=True)
+        rows, row_at = np.unique(np.maximum(of_rows, 0), return_inverse=True)
         both = self.module.intermediate(stacked(self.labels.X[labels], self.X[rows]), lookup)
         embedded = self.module.final(both)
-        texts = embedded[torch.from_numpy(label_at)]
-        paired = embedded[torch.from_numpy(len(labels) + row_at.reshape(pairs.shape))]
-        cosines = torch.einsum("bd,bkd->bk", texts, paired)
+        texts = embedded[torch.from_numpy(label_at.reshape(of_labels.shape))]
+        paired = embedded[torch.from_numpy(len(labels) + row_at.reshape(of_rows.shape))]
         c, d = self.options.ceiling, self.options.steepness
-        is_there = torch.from_numpy(own.negatives != NO_LABEL).to(self.device)
-        wrong = negative_loss(cosines[:, 1:], c, d)
-        return positive_loss(cosines[:, 0], c, d).sum() + torch.where(is_there, wrong, 0.0).sum()
+        total = positive_loss((texts[:, 0] * paired[:, 0]).sum(dim=1), c, d).sum()
+        for one, others, numbers in (
+            (texts[:, 0], paired[:, 1:], own.wrong_rows),
+            (paired[:, 0], texts[:, 1:], own.wrong_labels),
+        ):
+            wrong = negative_loss(torch.einsum("bd,bkd->bk", one, others), c, d)
+            total = total + torch.where(torch.from_numpy(numbers != NO_LABEL).to(self.device), wrong, 0.0).sum()
+        return total
 
     def evaluate(self) -> dict[str, float]:
         """Precision at 1 and nDCG at 5 of the dev rows by cosine with all known labels."""
@@ -210,18 +217,26 @@ class Batch:
         Ascending.
     labels, rows : int64 (B,)
         A label and a row of it.
-    negatives : int64 (B, kappa)
+    wrong_rows : int64 (B, kappa)
         Rows that do not carry the label; -1 for none.
+    wrong_labels : int64 (B, kappa)
+        Labels that the row does not carry; -1 for none.
     """
 
     examples: Int64
     labels: Int64
     rows: Int64
-    negatives: Int64
+    wrong_rows: Int64
+    wrong_labels: Int64
 
     def part(self, examples: Int64) -> Batch:
         """The part of a shard."""
         at = np.searchsorted(self.examples, examples)
-        return replace(
-            self, examples=examples, labels=self.labels[at], rows=self.rows[at], negatives=self.negatives[at]
-        )
+        names = ("labels", "rows", "wrong_rows", "wrong_labels")
+        return Batch(examples, *(getattr(self, name)[at] for name in names))
+
+
+def _chosen(numbers: Int64, places: Int64) -> Int64:
+    """Numbers at some places of a batch; -1 where the place is -1."""
+    found: Int64 = np.where(places == NO_LABEL, NO_LABEL, numbers[places])
+    return found
