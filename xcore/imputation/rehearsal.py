@@ -118,7 +118,7 @@ class _Stage(NamedTuple):
 
     def judged(self, groups: Int64, evidence: Float32) -> Judged:
         parts = [np.arange(self.first[group], self.first[group + 1]) for group in groups]
-        first = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+        first = np.concatenate([[0], np.cumsum(np.diff(self.first)[groups])]).astype(np.int64)
         members = np.concatenate([np.zeros(0, np.int64), *parts])
         return Judged(first, np.ascontiguousarray(evidence[members]), self.counts[groups], self.known)
 

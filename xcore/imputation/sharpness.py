@@ -106,7 +106,7 @@ def _prior(judged: Judged, sharpness: float) -> Float64:
     """Log odds (labels,) to add, with which as many members (or groups, of sets) are expected as carry each label."""
     shifts = np.zeros(judged.counts.shape[1])
     for k in range(len(shifts)):
-        target = np.sum(judged.counts[:, k])
+        target = float(np.sum(judged.counts[:, k]))
         most = float(len(judged.evidence)) if judged.known else float(len(judged.counts))
         target = min(max(target, 1e-3), most - 1e-3)
         low, high = -60.0, 60.0
