@@ -42,15 +42,17 @@ class State(NamedTuple):
     chance : that it carries the label; a candidate of chance 0 is out for good.
     targets : what the scores below, and the sketched changes since, have seen of the chances.
     scores : fitted scores of the last exact regression, by the joint features.
+    evidence : log of the last score without the own group, relative to the mean score of the label's carriers.
     """
 
     chance: Float32
     targets: Float32
     scores: Float32
+    evidence: Float32
 
     @classmethod
     def of(cls, chance: Float32) -> State:
-        return cls(chance, np.zeros_like(chance), np.zeros_like(chance))
+        return cls(chance, np.zeros_like(chance), np.zeros_like(chance), np.zeros_like(chance))
 
 
 @numba.njit(cache=True, nogil=True)

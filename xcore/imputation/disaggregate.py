@@ -15,24 +15,26 @@ from xcore.imputation.candidates import Candidates, State, targets_of
 from xcore.imputation.column_products import PANEL
 from xcore.imputation.first_pass import first_scores
 from xcore.imputation.imputed import Imputed
+from xcore.imputation.penalty import penalty_of
 from xcore.imputation.posterior import given_count, given_mean, mean_given_some
 from xcore.imputation.regression import regress
-from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows
+from xcore.imputation.rehearsal import rehearse
+from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows, with_intercept
+from xcore.imputation.sharpness import FLOOR
 from xcore.numeric.matrices import CSR, Float32, Float64, Int64, normalise_rows
 from xcore.numeric.parallel import even_blocks, over_blocks, single_threaded_blas
 
 _BLOCK_FLOATS = 16_000_000
 _MOST_LABELS = 512  # of a block: enough to solve at the processor's full speed
-_SHARPNESS = 2.2
-_FLOOR = 0.05
-_LEAST = _SHARPNESS * np.log(_FLOOR)
+_LOG_FLOOR = np.log(FLOOR)
 _SETTLED = 0.05
 _FEW_CARRIERS = 5
 _FEW_GROUPS = 1024
 _ERROR = 0.0075  # of a score, which sketched changes may cause
 _STILL = 1e-3  # a change of a chance that sketches need not follow yet
 _GROWTH_STEPS = 20
-_OUT = 0.1  # of its first share: a candidate with a lower chance is dropped for good
+_OUT = 0.01  # of its first share: a candidate with a lower chance is dropped for good
+_WORTH_KEEPING = 0.01  # a lower chance tells a solver nothing, and a soft imputation need not store it
 
 
 class Disaggregate(Imputer):
@@ -48,13 +50,17 @@ class Disaggregate(Imputer):
        followed by these sketches, which cost no solve.
     2. Within each (group, label) pair, new q from the scores s that the members would get from a regression without
        their group (`LeftOut`; else a group of similar members confirms whatever it was given first). The odds of a
-       member are ``max(s / s_k, 0.05)^2.2``, s_k the mean score of the label's carriers, conditioned exactly on the
+       member are ``max(s / s_k, 0.05)^b``, s_k the mean score of the label's carriers, conditioned exactly on the
        group's count (`given_count`). Where counts are not known, they are estimated from the scores: as chances of
        independent members, given that at least one member carries the label (`mean_given_some`, `given_mean`).
 
-    A label is done when its chances move by less than 5 %. The `count` best members of each pair become positives (as
-    many as are expected where counts are not known), and their q is the confidence. The exponent was chosen once, on
-    EURLEX57K, so that confidences are right on average; the floor says how much a score near 0 can exclude.
+    Left-out groups choose the penalty (`penalty_of`), the exponent b of each turn, the exponent of the reported
+    confidences, and soft or hard assignment (`rehearse`): where features say little, chances stay near the group's
+    share by themselves.
+
+    A label is done when its chances move by less than 5 %. With hard assignment the `count` best members of each pair
+    become positives (as many as are expected where counts are not known), and their q is the confidence; with soft
+    assignment every member keeps its q.
 
     Cost O(h nnz(X) + h^3) once, then O(nnz of the candidates + h^2 labels to be solved) per round, with
     h = min(d, `joint_features`); memory O(nnz(X) + candidates + h^2 + n g) and a block of labels for each thread.
@@ -69,12 +75,18 @@ class Disaggregate(Imputer):
         le=100,
         description="Maximum number of rounds. A round is one regression and one new assignment of the labels.",
     )
-    penalty: float = Field(
-        3.0,
+    penalty: float | None = Field(
+        None,
         gt=0,
         le=1e6,
         description="Ridge penalty (mu), relative to the squared length of one row. A larger penalty shrinks "
-        "the weights more.",
+        "the weights more. Empty: chosen by left-out groups.",
+    )
+    assign: Literal["auto", "soft", "hard"] = Field(
+        "hard",
+        description="soft: every member with a chance of at least 1 % gets the label, with its chance as confidence. "
+        "hard: only as many members as the group counts, the likeliest first. auto: chosen by held-out groups. "
+        "Use soft with solvers that read a confidence as a target, such as ova.",
     )
     joint_features: int = Field(
         6000,
@@ -87,11 +99,14 @@ class Disaggregate(Imputer):
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
         X, groups, original = rows_by_group(X, groups)
         pairs, known = Pairs.of(groups), groups.merge == "list"
-        system = ridge_system(normalise_rows(X), np.unique(groups.members.indices), self.penalty, self.joint_features)
+        X = normalise_rows(X)
+        penalty = self.penalty or penalty_of(X, groups)
+        system = ridge_system(with_intercept(X), np.unique(groups.members.indices), penalty, self.joint_features)
         sketch = sketch_rows(system)
         folds = left_out(system.rest, sketch, groups)
+        sharpness = rehearse(system, folds, groups, self.rounds)
         candidates = Candidates.of(pairs)
-        question = _Question(candidates, sketch, folds, known, _reach(system, sketch))
+        question = _Question(candidates, sketch, folds, known, _reach(system, sketch), sharpness.turns)
         state = State.of(np.repeat(_first_shares(pairs, groups), pairs.size).astype(np.float32))
         chance, blocks = state.chance, _blocks(system, candidates, state.chance)
         done = 0
@@ -109,11 +124,22 @@ class Disaggregate(Imputer):
                 first_scores(system, pairs, candidates.start, chance, state.scores)
                 state.targets[:] = chance
             label_rounds = sum(over_blocks(answer, blocks))
-        rows, labels, confidence = _best_members(pairs, candidates.start, chance, known)
-        Y = rows_and_labels(original[rows], labels, confidence, (groups.n_rows, groups.n_labels))
-        mean = float(confidence.mean(dtype=np.float64)) if len(confidence) else 0.0
+        _report_chances(pairs, candidates.start, state, known, sharpness.reported)
+        soft = sharpness.soft if self.assign == "auto" else self.assign == "soft"
+        chosen, pair = _chosen(pairs, candidates.start, chance, known, soft)
+        rows = pairs.members[pairs.first[pair] + chosen - candidates.start[pair]].astype(np.int64)
+        confidence = np.clip(chance[chosen], np.float32(1e-6), np.float32(1))
+        Y = rows_and_labels(original[rows], pairs.label_of_pair()[pair], confidence, (groups.n_rows, groups.n_labels))
         n_used = int((np.diff(pairs.of_label) > 0).sum())
-        return Imputed(Y, {"mean_confidence": mean, "mean_rounds": label_rounds / max(n_used, 1)})
+        details = {
+            "mean_confidence": float(confidence.mean(dtype=np.float64)) if len(confidence) else 0.0,
+            "mean_rounds": label_rounds / max(n_used, 1),
+            "assignment": "soft" if soft else "hard",
+            "penalty": penalty,
+            "sharpness": sharpness.reported,
+            "held_out": sharpness.held_out,
+        }
+        return Imputed(Y, details)
 
     def _answer(self, system: RidgeSystem, question: _Question, block: _Block, state: State, begun: bool) -> int:
         """Alternate regression and reassignment until a block's chances converge; returns labels x rounds."""
@@ -126,7 +152,7 @@ class Disaggregate(Imputer):
                 drift[far], drifted[far] = 0.0, 0.0
                 regress(system, question.candidates, active[far], state)
                 _follow(question, active, state, drift)
-            moved, mass = _reassign_labels(system, question, active, drift, state)
+            moved, mass = _reassign_labels(system, question, active, turn, drift, state)
             label_rounds += len(active)
             on = moved > _SETTLED * mass
             active, drift, drifted = active[on], drift[on], (drifted + moved)[on]
@@ -137,13 +163,14 @@ class Disaggregate(Imputer):
 
 class _Question(NamedTuple):
     """Who of the candidates carries what: how scores are made without the own fold, whether the groups' counts are
-    known, and how far chances may move before sketches do not suffice."""
+    known, how far chances may move before sketches do not suffice, and the exponent of the odds in each turn."""
 
     candidates: Candidates
     sketch: Float32
     folds: LeftOut
     known: bool
     reach: float
+    sharpness: Float64
 
 
 class _Block(NamedTuple):
@@ -219,7 +246,7 @@ def _follow(question: _Question, labels: Int64, state: State, drift: Float32) ->
 
 @numba.njit(cache=True, nogil=True)
 def _reassign_labels(
-    system: RidgeSystem, question: _Question, labels: Int64, drift: Float32, state: State
+    system: RidgeSystem, question: _Question, labels: Int64, turn: int, drift: Float32, state: State
 ) -> tuple[Float64, Float64]:
     """New chances (in place) by the present scores; returns how much of each label moved, and its sum of chances.
 
@@ -238,7 +265,7 @@ def _reassign_labels(
             growth = 1.0 if question.known else _growth(question.candidates, labels[k], fitted, mass[k])
             for pair in range(first_pair, end_pair):
                 own = fitted[start[pair] - first : start[pair + 1] - first]
-                moved[k] += _condition(question, pair, own, scale, growth, chance[start[pair] : start[pair + 1]])
+                moved[k] += _condition(question, pair, turn, own, scale, growth, state)
     return moved, mass
 
 
@@ -368,14 +395,19 @@ def _growth(candidates: Candidates, label: int, scores: Float32, mass: float) ->
 
 
 @numba.njit(cache=True, nogil=True)
-def _condition(question: _Question, pair: int, scores: Float32, scale: float, growth: float, chance: Float32) -> float:
+def _condition(
+    question: _Question, pair: int, turn: int, scores: Float32, scale: float, growth: float, state: State
+) -> float:
     """New chances of a pair's candidates (in place), given the group's count; returns the moved mass."""
-    carriers = question.candidates.pairs.carriers[pair]
+    carriers, start = question.candidates.pairs.carriers[pair], question.candidates.start
+    chance = state.chance[start[pair] : start[pair + 1]]
+    evidence = state.evidence[start[pair] : start[pair + 1]]
     within = np.flatnonzero(chance > 0)
     log_odds, posterior = np.empty(len(within)), np.empty(len(within))
     for i in range(len(within)):
         ratio = scores[within[i]] / scale
-        log_odds[i] = _SHARPNESS * np.log(ratio) if ratio > _FLOOR else _LEAST
+        evidence[within[i]] = np.log(ratio) if ratio > FLOOR else _LOG_FLOOR
+        log_odds[i] = question.sharpness[turn] * evidence[within[i]]
     if question.known:
         given_count(log_odds, carriers, posterior)
     else:
@@ -389,8 +421,36 @@ def _condition(question: _Question, pair: int, scores: Float32, scale: float, gr
     return moved
 
 
-def _best_members(pairs: Pairs, start: Int64, chance: Float32, known: bool) -> tuple[Int64, Int64, Float32]:
-    """Rows, labels and confidences of the members that each pair's count allows, the likeliest first."""
+def _report_chances(pairs: Pairs, start: Int64, state: State, known: bool, sharpness: float) -> None:
+    """The chances (in place) that the evidence gives with the exponent that is right on held-out groups."""
+
+    def report(block: range) -> None:
+        _sharpen(pairs, start, state, known, sharpness, block.start, block.stop)
+
+    over_blocks(report, even_blocks(pairs.size, 64))
+
+
+@numba.njit(cache=True, nogil=True)
+def _sharpen(pairs: Pairs, start: Int64, state: State, known: bool, sharpness: float, first: int, end: int) -> None:
+    for pair in range(first, end):
+        chance = state.chance[start[pair] : start[pair + 1]]
+        within = np.flatnonzero(chance > 0)
+        log_odds, posterior = np.empty(len(within)), np.empty(len(within))
+        for i in range(len(within)):
+            log_odds[i] = sharpness * state.evidence[start[pair] + within[i]]
+        if known:
+            given_count(log_odds, pairs.carriers[pair], posterior)
+        else:
+            given_mean(log_odds, min(max(np.sum(chance), 1.0), len(within)), posterior)
+        for i in range(len(within)):
+            chance[within[i]] = posterior[i]
+
+
+def _chosen(pairs: Pairs, start: Int64, chance: Float32, known: bool, soft: bool) -> tuple[Int64, Int64]:
+    """The candidates that get their label, and the pair of each.
+
+    Of each pair, those that its count allows, the likeliest first; with `soft`, all whose chance is worth keeping.
+    """
     count = pairs.carriers
     if not known:
         expected = np.add.reduceat(np.append(chance.astype(np.float64), 0.0), start[:-1])
@@ -400,9 +460,9 @@ def _best_members(pairs: Pairs, start: Int64, chance: Float32, known: bool) -> t
     over_blocks(
         lambda block: _choose(start, slots, block.start, block.stop, chance, chosen), even_blocks(pairs.size, 64)
     )
-    pair = np.repeat(np.arange(len(count)), count)
-    rows = pairs.members[pairs.first[pair] + chosen - start[pair]].astype(np.int64)
-    return rows, pairs.label_of_pair()[pair], np.clip(chance[chosen], np.float32(1e-6), np.float32(1))
+    if soft:
+        chosen = np.union1d(chosen, np.flatnonzero(chance >= _WORTH_KEEPING))
+    return chosen, np.searchsorted(start, chosen, side="right") - 1
 
 
 @numba.njit(cache=True, nogil=True)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from xcore.grouping.groups import Groups
 from xcore.imputation.column_products import PANEL, JointRows, in_panels, project
 from xcore.numeric import cholesky
-from xcore.numeric.matrices import CSR, Float32, Float64, Int32, Int64
+from xcore.numeric.matrices import CSR, Float32, Float64, Int32, Int64, csr
 from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks, single_threaded_blas
 
 _GRAM_BLOCKS = 32
@@ -60,6 +60,17 @@ class RidgeSystem(NamedTuple):
     @property
     def n_joint(self) -> int:
         return len(self.factor)
+
+
+def with_intercept(X: CSR) -> CSR:
+    """The rows with a last feature that is 1 in all of them; the penalty on its weight is negligible for many rows."""
+    ends = X.indptr[1:]
+    return csr(
+        np.insert(X.data, ends, np.float32(1)),
+        np.insert(X.indices, ends, X.shape[1]),
+        X.indptr + np.arange(len(X.indptr)),
+        X.shape[1] + 1,
+    )
 
 
 def ridge_system(X: CSR, counted: Int64, penalty: float, max_joint: int) -> RidgeSystem:
@@ -126,6 +137,15 @@ def project_rows(rows: JointRows, directions: Float32) -> Float32:
 
     over_blocks(fill, even_blocks(np.diff(rows.indptr), _ROW_BLOCKS))
     return np.ascontiguousarray(products[:, : len(directions)])
+
+
+def scores_of_rest(rest: Rest, targets: Float32) -> Float32:
+    """What the features beyond the joint ones add to the scores of all rows, for targets (n, labels)."""
+    X = csr(*rest.X, len(rest.scale))
+    mass, with_mean = targets.sum(axis=0), rest.with_mean @ targets
+    added = X @ (rest.scale[:, None] * (X.T @ targets)) - np.outer(rest.with_mean, mass)
+    scores: Float32 = (added + (mass * rest.mean_square - with_mean)[None]).astype(np.float32)
+    return scores
 
 
 def _rest(X: CSR, scale: Float64, mean: Float64) -> Rest:

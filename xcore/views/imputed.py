@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,13 +11,14 @@ from xcore.views.base import Point, View
 
 
 class ImputedView(View):
-    """Imputed labels against the truth."""
+    """Imputed labels against the truth, and what held-out groups say about them."""
 
     def facts(self, artifact: Artifact) -> dict[str, Any]:
         return {"imputation": _against_truth(artifact)}
 
     def points(self, artifact: Artifact) -> Sequence[Point]:
-        return [(0, {f"imputed/{name}": value for name, value in _against_truth(artifact).items()})]
+        known = _against_truth(artifact) | _by_held_out_groups(artifact)
+        return [(0, {f"imputed/{name}": value for name, value in known.items()})]
 
     def sentence(self, artifact: Artifact) -> str:
         known = _against_truth(artifact)
@@ -28,3 +30,10 @@ def _against_truth(artifact: Artifact) -> dict[str, float]:
     """The counts that compare with true labels; there are none where the truth is not known."""
     counts = artifact.manifest.counts.items()
     return {name.removeprefix("truth_"): float(value) for name, value in counts if name.startswith("truth_")}
+
+
+def _by_held_out_groups(artifact: Artifact) -> dict[str, float]:
+    """What the imputer, or the one that was chosen, says of groups that it held out."""
+    details = json.loads((artifact.directory / "details.json").read_text())
+    said = details.get("chosen", details).get("held_out", {})
+    return {f"held_out_{name}": float(value) for name, value in said.items()}

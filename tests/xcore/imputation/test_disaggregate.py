@@ -54,8 +54,51 @@ def test_carriers_are_found_more_often_than_by_eagle_however_tuned(grouper: Grou
 def test_confidence_is_about_the_share_of_positives_that_are_true(size: int, error: float) -> None:
     X, Y = documents(seed=1)
     groups = RandomGroups(size=size).group(X, Y, np.random.default_rng(0))
-    quality = quality_against_truth(Disaggregate().impute(X, groups, np.random.default_rng(0)), Y)
-    assert quality["calibration_error"] < error
+    imputed = Disaggregate().impute(X, groups, np.random.default_rng(0))
+    assert quality_against_truth(imputed, Y)["calibration_error"] < error
+
+
+def planted(noise: float) -> tuple[CSR, CSR]:
+    """Rows with one of twenty labels each: its direction, and noise of so many times its length."""
+    rng = np.random.default_rng(0)
+    own = rng.integers(0, 20, 1500)
+    directions = rng.standard_normal((20, 60)) / np.sqrt(60)
+    return as_csr(directions[own] + noise * rng.standard_normal((1500, 60)) / np.sqrt(60)), as_csr(np.eye(20)[own])
+
+
+def test_posteriors_become_as_sharp_as_the_noise_of_the_features_allows() -> None:
+    sharpness, penalty, confidence = [], [], []
+    for noise in (0.5, 2.0, 8.0):
+        X, Y = planted(noise)
+        groups = RandomGroups(size=10).group(X, Y, np.random.default_rng(0))
+        imputed = Disaggregate().impute(X, groups, np.random.default_rng(0))
+        sharpness.append(imputed.details["sharpness"])
+        penalty.append(imputed.details["penalty"])
+        confidence.append(imputed.details["mean_confidence"])
+        assert confidence[-1] == pytest.approx(quality_against_truth(imputed, Y)["precision"], abs=0.1)
+    assert sharpness[0] >= sharpness[1] > sharpness[2]
+    assert penalty[0] < penalty[1] < penalty[2]
+    assert confidence[0] > confidence[1] > confidence[2]
+    assert confidence[0] > 0.9 > 0.5 > confidence[2]
+
+
+def test_soft_assignment_keeps_every_member_worth_keeping_and_the_group_adds_up() -> None:
+    X, Y = documents(n=400)
+    groups = RandomGroups(size=8).group(X, Y, np.random.default_rng(0))
+    soft = Disaggregate(assign="soft").impute(X, groups, np.random.default_rng(0)).Y
+    hard = Disaggregate().impute(X, groups, np.random.default_rng(0)).Y
+    np.testing.assert_allclose(soft.toarray()[hard.toarray() > 0], hard.data)
+    np.testing.assert_allclose((groups.members @ soft).toarray(), groups.labels.toarray(), atol=0.08)
+    assert soft.data.min() < 0.05
+
+
+def test_held_out_groups_say_how_far_the_imputation_can_be_trusted() -> None:
+    X, Y = documents()
+    groups = RandomGroups(size=10).group(X, Y, np.random.default_rng(0))
+    told = Disaggregate().impute(X, groups, np.random.default_rng(0)).details["held_out"]
+    assert told["groups"] == 40
+    assert told["ranking"] > 0.8
+    assert 0 < told["ranking_error"] < 0.1
 
 
 @pytest.mark.parametrize("shortcut", ["few carriers", "few groups", "small changes"])
@@ -86,7 +129,8 @@ def test_every_pair_yields_as_many_members_as_it_counts() -> None:
 def test_unknown_counts_cost_some_quality_but_not_all(merge: Merge) -> None:
     X, Y = documents()
     groups = RandomGroups(size=10, merge=merge).group(X, Y, np.random.default_rng(0))
-    quality = quality_against_truth(Disaggregate().impute(X, groups, np.random.default_rng(0)), Y)
+    imputed = Disaggregate().impute(X, groups, np.random.default_rng(0))
+    quality = quality_against_truth(imputed, Y)
     assert quality["precision"] > 0.7
     assert quality["recall"] > 0.6
 

@@ -72,9 +72,10 @@ def test_metrics_without_ranks_have_a_table_of_their_own_in_their_unit(tmp_path:
 
 def test_imputed_labels_are_compared_with_the_truth_where_it_is_known(tmp_path: Path) -> None:
     view = view_of("imputed")
+    (tmp_path / "details.json").write_text(json.dumps({"held_out": {"ranking": 0.9}}))
     known = opened(tmp_path, truth_expected_recall=0.75, positives=3)
     assert view.sentence(known) == "Imputed labels against the truth: expected recall 0.750"
-    assert view.points(known) == [(0, {"imputed/expected_recall": 0.75})]
+    assert view.points(known) == [(0, {"imputed/expected_recall": 0.75, "imputed/held_out_ranking": 0.9})]
     assert view.sentence(opened(tmp_path, positives=3)) == ""
 
 

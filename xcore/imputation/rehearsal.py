@@ -1,0 +1,233 @@
+"""A rehearsal of our imputer with some labels and some groups held out, to choose how sharp the real run should be."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from xcore.grouping.groups import Groups
+from xcore.imputation.column_products import PANEL, add_weighted
+from xcore.imputation.posterior import given_count, given_mean, mean_given_some
+from xcore.imputation.ridge import FOLD, LeftOut, RidgeSystem, project_rows, scores_of_rest
+from xcore.imputation.sharpness import (
+    FLOOR,
+    Judged,
+    best_sharpness,
+    ranking,
+)
+from xcore.numeric import cholesky
+from xcore.numeric.matrices import Float32, Float64, Int32, Int64
+from xcore.numeric.parallel import single_threaded_blas
+
+_LABELS = PANEL
+_HELD_SHARE = 0.2
+_MOST_ROWS = 4096
+_FIRST_TURNS, _LEAST_AT_FIRST = 2, 2.0
+
+
+class Sharpness(NamedTuple):
+    """What a rehearsal found.
+
+    Attributes
+    ----------
+    turns : float64 (rounds,)
+        Exponent of the odds in each turn.
+    reported : the exponent with which chances best explain the labels of held-out groups.
+    soft : whether the chances of all members are better targets than those of the best members.
+    held_out : what held-out groups say about the imputation, for the report.
+    """
+
+    turns: Float64
+    reported: float
+    soft: bool
+    held_out: dict[str, float]
+
+
+def rehearse(system: RidgeSystem, folds: LeftOut, groups: Groups, rounds: int) -> Sharpness:
+    """Alternate regression and reassignment for 32 labels, without a fifth of the groups (4,096 rows at most).
+
+    In each turn the exponent is the one with which the scores that groups get without themselves best explain their
+    own labels. That is a little too sharp: each group has had a hand in the chances of all others. Groups that were
+    held out in all turns have not. They say with which exponent confidences are reported, and whether soft targets
+    explain more than those of the best members. The first two turns have an exponent of at least 2, because scores
+    fitted to equal shares underrate the differences.
+
+    Rows of held-out groups have their own predictions as targets. A regression with such targets is the one without
+    these rows, so the factor of all rows serves here too. Cost O(32 (nnz(X) + n g + h^2)) per turn; memory O(32 n).
+    """
+    stage = _Stage.of(groups)
+    targets, turns = stage.shares(), np.empty(rounds)
+    heard, held = stage.some(~stage.held), np.flatnonzero(stage.held)
+    with single_threaded_blas():
+        for turn in range(rounds):
+            evidence = stage.evidence(system, folds, targets)
+            judged = stage.judged(heard, evidence)
+            turns[turn] = max(best_sharpness(judged), _LEAST_AT_FIRST if turn < _FIRST_TURNS else 0.0)
+            _reassign(stage, evidence, turns[turn], judged.prior(turns[turn]), targets)
+        best_only = targets.copy()
+        _keep_best(stage, best_only)
+        soft, hard = (stage.judged(held, stage.evidence(system, folds, some)) for some in (targets, best_only))
+    reported = best_sharpness(soft)
+    gain = hard.likelihood(best_sharpness(hard)) - soft.likelihood(reported)
+    surely_hard = bool(gain.sum() > 2 * np.sqrt(np.sum(gain**2)))
+    right, error = ranking(soft, reported)
+    told = {"groups": float(len(held)), "ranking": right, "ranking_error": error}
+    return Sharpness(turns, reported, not surely_hard, told)
+
+
+class _Stage(NamedTuple):
+    """The members of all groups one after the other, the counts of the sampled labels, and which groups are held out.
+
+    Attributes
+    ----------
+    first : int64 (groups + 1,)
+    members : int32 (members,)
+    counts : float64 (groups, labels)
+    held : bool (groups,)
+    known : whether counts are known.
+    n_rows : of the data.
+    """
+
+    first: Int64
+    members: Int32
+    counts: Float64
+    held: npt.NDArray[np.bool_]
+    known: bool
+    n_rows: int
+
+    @classmethod
+    def of(cls, groups: Groups) -> _Stage:
+        held = np.zeros(groups.n_groups, bool)
+        held[_drawn(groups.sizes, min(_MOST_ROWS, int(_HELD_SHARE * groups.sizes.sum())))] = True
+        counts = np.minimum(groups.labels[:, _some_labels(groups)].toarray(), groups.sizes[:, None])
+        return cls(
+            groups.members.indptr.astype(np.int64),
+            np.ascontiguousarray(groups.members.indices, np.int32),
+            counts.astype(np.float64),
+            held,
+            groups.merge == "list",
+            groups.n_rows,
+        )
+
+    def some(self, wanted: npt.NDArray[np.bool_]) -> Int64:
+        """Some of these groups, with 4,096 rows at most."""
+        return _drawn(np.where(wanted, np.diff(self.first), 0), _MOST_ROWS)
+
+    def judged(self, groups: Int64, evidence: Float32) -> Judged:
+        parts = [np.arange(self.first[group], self.first[group + 1]) for group in groups]
+        first = np.concatenate([[0], np.cumsum(np.diff(self.first)[groups])]).astype(np.int64)
+        members = np.concatenate([np.zeros(0, np.int64), *parts])
+        return Judged(first, np.ascontiguousarray(evidence[members]), self.counts[groups], self.known)
+
+    def shares(self) -> Float32:
+        """First targets (n, labels): the group's share, and the share of all members for held-out groups."""
+        sizes = np.maximum(np.diff(self.first), 1)[:, None]
+        share = self.counts / sizes
+        seen = ~self.held & (np.diff(self.first) > 0)
+        share[self.held] = self.counts[seen].sum(axis=0) / max(float(sizes[seen].sum()), 1.0)
+        targets = np.zeros((self.n_rows, PANEL), np.float32)
+        np.maximum.at(targets, self.members, self._wide(share[np.repeat(np.arange(len(share)), np.diff(self.first))]))
+        return targets
+
+    def _wide(self, columns: Float64) -> Float32:
+        wide = np.zeros((len(columns), PANEL), np.float32)
+        wide[:, : columns.shape[1]] = columns
+        return wide
+
+    def evidence(self, system: RidgeSystem, folds: LeftOut, targets: Float32) -> Float32:
+        """Log scores (members, labels) without the own group, relative to the mean score of the label's carriers.
+
+        Also gives the rows of held-out groups (in place) their own predictions as targets.
+        """
+        sums = np.zeros((system.n_joint, PANEL), np.float32)
+        add_weighted(system.X, targets.any(axis=1), targets, sums)
+        weights = np.ascontiguousarray(sums.T)
+        cholesky.solve(system.factor, weights)
+        fitted = project_rows(system.X, weights)
+        if len(system.rest.scale):
+            fitted += scores_of_rest(system.rest, targets)
+        scores = np.empty((len(self.members), PANEL), np.float32)
+        _leave_out(self, folds, targets, fitted, scores)
+        own = np.repeat(~self.held, np.diff(self.first))
+        mass = targets[self.members[own]].astype(np.float64)
+        carriers = (mass * scores[own]).sum(axis=0) / np.maximum(mass.sum(axis=0), 1e-12)
+        held = self.members[~own]
+        targets[held] = scores[~own]
+        n_labels = self.counts.shape[1]
+        relative = scores[:, :n_labels] / np.maximum(carriers, 1e-6)[:n_labels].astype(np.float32)
+        evidence: Float32 = np.log(np.maximum(relative, np.float32(FLOOR)))
+        return evidence
+
+
+def _drawn(sizes: Int64, most_rows: int) -> Int64:
+    """Some groups, drawn once and for all, with so many members together at most; at least one."""
+    order = np.random.default_rng(0).permutation(np.flatnonzero(sizes > 0))
+    fits = np.cumsum(sizes[order]) <= most_rows
+    fits[:1] = True
+    return np.sort(order[fits])
+
+
+def _some_labels(groups: Groups) -> Int64:
+    """Up to 32 labels, the commoner the likelier, drawn once and for all."""
+    total = np.bincount(groups.labels.indices, groups.labels.data, groups.n_labels)
+    used = np.flatnonzero(total)
+    if len(used) <= _LABELS:
+        return used
+    weights = np.sqrt(total[used])
+    return np.sort(np.random.default_rng(0).choice(used, _LABELS, replace=False, p=weights / weights.sum()))
+
+
+@numba.njit(cache=True, nogil=True)
+def _leave_out(stage: _Stage, folds: LeftOut, targets: Float32, fitted: Float32, scores: Float32) -> None:
+    """Scores of all members by a regression without the targets of their own fold."""
+    for group in range(len(stage.first) - 1):
+        place = folds.first[group]
+        for fold in range(stage.first[group], stage.first[group + 1], FOLD):
+            end = min(fold + FOLD, stage.first[group + 1])
+            own = np.empty((end - fold, targets.shape[1]), np.float32)
+            excess = np.empty((end - fold, targets.shape[1]), np.float32)
+            for i in range(end - fold):
+                own[i] = targets[stage.members[fold + i]]
+                excess[i] = fitted[stage.members[fold + i]] - own[i]
+            matrix = folds.matrices[place : place + (end - fold) ** 2].reshape(end - fold, end - fold)
+            scores[fold:end] = own + np.dot(matrix, excess)
+            place += (end - fold) ** 2
+
+
+@numba.njit(cache=True, nogil=True)
+def _reassign(stage: _Stage, evidence: Float32, sharpness: float, prior: Float64, targets: Float32) -> None:
+    """New targets (in place) of the members of groups that are not held out."""
+    for group in range(len(stage.held)):
+        if stage.held[group]:
+            continue
+        rows = stage.members[stage.first[group] : stage.first[group + 1]]
+        log_odds, posterior, chances = np.empty(len(rows)), np.empty(len(rows)), np.empty(len(rows), np.float32)
+        for k in range(stage.counts.shape[1]):
+            if stage.counts[group, k] == 0 or len(rows) == 0:
+                continue
+            for i in range(len(rows)):
+                log_odds[i] = prior[k] + sharpness * evidence[stage.first[group] + i, k]
+                chances[i] = 1.0 / (1.0 + np.exp(-log_odds[i]))
+            if stage.known:
+                given_count(log_odds, int(stage.counts[group, k]), posterior)
+            else:
+                given_mean(log_odds, mean_given_some(chances, 1.0), posterior)
+            for i in range(len(rows)):
+                targets[rows[i], k] = posterior[i]
+
+
+@numba.njit(cache=True, nogil=True)
+def _keep_best(stage: _Stage, targets: Float32) -> None:
+    """Leave only the targets of as many members of each group as are expected to carry the label, the best ones."""
+    for group in range(len(stage.held)):
+        if stage.held[group]:
+            continue
+        rows = stage.members[stage.first[group] : stage.first[group + 1]]
+        own = targets[rows]
+        for k in range(stage.counts.shape[1]):
+            order = np.argsort(-own[:, k], kind="mergesort")
+            for i in order[int(np.rint(np.sum(own[:, k]))) :]:
+                targets[rows[i], k] = 0.0

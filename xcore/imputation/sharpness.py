@@ -1,0 +1,163 @@
+"""How sharply scores tell the members of a group apart: found out by groups that the scores have not seen.
+
+A member's odds are ``(s / s_k)^b``: s its score, s_k the mean score of the label's carriers. Where features say much
+b is large, and one member gets nearly all of a label; where they say little, b is small and chances stay near the
+group's share. The exponent that gives the counts of groups the highest likelihood is right on average.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from xcore.imputation.posterior import likelihood_of_count, likelihood_of_some
+from xcore.numeric.matrices import Float32, Float64, Int64
+
+FLOOR = 0.05  # of the carriers' mean score: how much a score near 0 can exclude
+_LOWEST, _HIGHEST = -8, 12  # a quarter to eight
+_STEPS = 30
+
+
+class Judged(NamedTuple):
+    """Some groups with the evidence of their members for some labels.
+
+    Attributes
+    ----------
+    first : int64 (groups + 1,)
+        Where the members of each group begin.
+    evidence : float32 (members, labels)
+        Log of each member's score, relative to the mean score of the label's carriers.
+    counts : float64 (groups, labels)
+        How many members carry the label; where counts are not known, 1 if some do.
+    known : whether counts are known.
+    """
+
+    first: Int64
+    evidence: Float32
+    counts: Float64
+    known: bool
+
+    def likelihood(self, sharpness: float) -> Float64:
+        """Log likelihood of each group's labels (groups,), each label with its own best prior odds."""
+        likelihood: Float64 = _likelihood(self, sharpness, self.prior(sharpness))
+        return likelihood
+
+    def prior(self, sharpness: float) -> Float64:
+        """Log odds of each label (labels,), with which as many members are expected to carry it as do."""
+        prior: Float64 = _prior(self, sharpness)
+        return prior
+
+    def chances(self, sharpness: float) -> Float64:
+        """Chance (members, labels) of each member before its group's own labels are looked at."""
+        log_odds = self.prior(sharpness)[None] + sharpness * self.evidence
+        return 1.0 / (1.0 + np.exp(-log_odds))
+
+
+def best_sharpness(judged: Judged) -> float:
+    """The exponent of the highest likelihood: coarse steps first, then finer ones around the best, then a parabola."""
+    found: dict[int, float] = {}
+
+    def value(place: int) -> float:
+        if place not in found:
+            found[place] = float(judged.likelihood(_at(place)).sum())
+        return found[place]
+
+    best = max(range(_LOWEST, _HIGHEST + 1, 4), key=value)
+    for step in (2, 1):
+        best = max((p for p in (best - step, best, best + step) if _LOWEST <= p <= _HIGHEST), key=value)
+    if best in (_LOWEST, _HIGHEST):
+        return _at(best)
+    before, most, after = value(best - 1), value(best), value(best + 1)
+    return _at(best + float(np.clip(0.5 * (after - before) / max(2 * most - before - after, 1e-12), -0.5, 0.5)))
+
+
+def _at(place: float) -> float:
+    """Exponents in steps of a quarter octave around 1."""
+    return float(2.0 ** (place / 4))
+
+
+def ranking(judged: Judged, sharpness: float) -> tuple[float, float]:
+    """Of two groups, one with a label and one without it: how often does the one with it expect more? And its error.
+
+    The mean over labels, each as often as groups have it, with the standard error between labels. A half is chance.
+    """
+    sizes = np.diff(judged.first)
+    expected = np.add.reduceat(judged.chances(sharpness), judged.first[:-1], axis=0) / sizes[:, None]
+    wins, pairs = [], []
+    for label in range(judged.counts.shape[1]):
+        with_it = judged.counts[:, label] > 0
+        n_with, n_without = int(with_it.sum()), int((~with_it).sum())
+        if n_with and n_without:
+            rank = np.empty(len(sizes))
+            rank[np.argsort(expected[:, label], kind="stable")] = np.arange(len(sizes))
+            wins.append((rank[with_it].sum() - n_with * (n_with - 1) / 2) / (n_with * n_without))
+            pairs.append(n_with)
+    if not pairs:
+        return 0.5, 0.5
+    shares, weights = np.array(wins), np.array(pairs) / np.sum(pairs)
+    mean = float(shares @ weights)
+    return mean, float(np.sqrt(np.sum((weights * (shares - mean)) ** 2)))
+
+
+@numba.njit(cache=True, nogil=True)
+def _prior(judged: Judged, sharpness: float) -> Float64:
+    """Log odds (labels,) to add, with which as many members (or groups, of sets) are expected as carry each label."""
+    shifts = np.zeros(judged.counts.shape[1])
+    for k in range(len(shifts)):
+        target = float(np.sum(judged.counts[:, k]))
+        most = float(len(judged.evidence)) if judged.known else float(len(judged.counts))
+        target = min(max(target, 1e-3), most - 1e-3)
+        low, high = -60.0, 60.0
+        shift = float(np.log(target / most))
+        for _ in range(_STEPS):
+            expected, slope = _expected(judged, k, sharpness, shift)
+            if abs(expected - target) < 1e-3 * target:
+                break
+            if expected > target:
+                high = shift
+            else:
+                low = shift
+            shift -= (expected - target) / max(slope, 1e-12)
+            if not low < shift < high:
+                shift = 0.5 * (low + high)
+        shifts[k] = shift
+    return shifts
+
+
+@numba.njit(cache=True, nogil=True)
+def _expected(judged: Judged, label: int, sharpness: float, shift: float) -> tuple[float, float]:
+    """Members that are expected to carry a label (of sets, groups with such a member), and the slope in the shift."""
+    total, slope = 0.0, 0.0
+    for group in range(len(judged.counts)):
+        none, mass = 1.0, 0.0
+        for i in range(judged.first[group], judged.first[group + 1]):
+            chance = 1.0 / (1.0 + np.exp(-(shift + sharpness * judged.evidence[i, label])))
+            none *= 1.0 - chance
+            mass += chance
+            if judged.known:
+                slope += chance * (1.0 - chance)
+        total += mass if judged.known else 1.0 - none
+        if not judged.known:
+            slope += none * mass
+    return total, slope
+
+
+@numba.njit(cache=True, nogil=True)
+def _likelihood(judged: Judged, sharpness: float, prior: Float64) -> Float64:
+    out = np.zeros(len(judged.counts))
+    for group in range(len(out)):
+        own = judged.evidence[judged.first[group] : judged.first[group + 1]]
+        log_odds, scratch = np.empty(len(own)), np.empty(len(own))
+        for k in range(len(prior)):
+            for i in range(len(own)):
+                log_odds[i] = prior[k] + sharpness * own[i, k]
+            if judged.known:
+                out[group] += likelihood_of_count(log_odds, judged.counts[group, k], scratch)
+            elif judged.counts[group, k] > 0:
+                out[group] += likelihood_of_some(log_odds, scratch)
+            else:
+                for i in range(len(own)):
+                    out[group] -= max(log_odds[i], 0.0) + np.log1p(np.exp(-abs(log_odds[i])))
+    return out
