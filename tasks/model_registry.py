@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ class Version:
     number: int
     tags: Mapping[str, str]
     aliases: tuple[str, ...]
+    registered: datetime
+    run_id: str | None = None
 
     @property
     def model(self) -> ArtifactRef:
@@ -84,6 +87,19 @@ def versions(name: str) -> list[Version]:
             break
     ours = [_version(version, aliases) for version in found if MODEL_TAG in version.tags]
     return sorted(ours, key=lambda version: -version.number)
+
+
+def run_facts(version: Version, metric: str) -> tuple[str, float | None]:
+    """Kind of a version's model and a metric of the run that made it; empty if that run is gone."""
+    from mlflow.exceptions import MlflowException
+
+    if version.run_id is None:
+        return "", None
+    try:
+        data = tracking_client().get_run(version.run_id).data
+    except MlflowException:
+        return "", None
+    return data.params.get("model.kind", ""), data.metrics.get(metric)
 
 
 def champion(name: str) -> Version | None:
@@ -318,4 +334,5 @@ def _aliases(client: MlflowClient, name: str) -> dict[str, str] | None:
 
 def _version(version: ModelVersion, aliases: Mapping[str, str] | None) -> Version:
     own = tuple(sorted(alias for alias, number in (aliases or {}).items() if number == str(version.version)))
-    return Version(version.name, int(version.version), dict(version.tags), own)
+    registered = datetime.fromtimestamp(version.creation_timestamp / 1000, UTC)
+    return Version(version.name, int(version.version), dict(version.tags), own, registered, version.run_id or None)
