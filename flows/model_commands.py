@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.terminal import wide_console
 from tasks.model_registry import (
@@ -39,7 +39,8 @@ def list_models(arguments: argparse.Namespace) -> int:
         ]
         print(json.dumps(rows))
         return 0
-    table = Table("version", "aliases", "kind", "test nDCG@5", "registered", "model", "dataset", "note")
+    ids = (Column("model", overflow="fold"), Column("dataset", overflow="fold"))  # an id is never cut
+    table = Table("version", "aliases", "kind", "test nDCG@5", "registered", *ids, "note")
     for version in known:
         kind, quality = run_facts(version, MAIN_METRIC)
         table.add_row(
@@ -47,7 +48,7 @@ def list_models(arguments: argparse.Namespace) -> int:
             " ".join(version.aliases),
             kind,
             "" if quality is None else f"{100 * quality:.2f}",
-            f"{version.registered:%Y-%m-%d %H:%M}",
+            f"{version.registered:%Y-%m-%d}",
             str(version.model),
             version.tags["eyrie.dataset"],
             version.note,
