@@ -158,7 +158,16 @@ def _add_service_commands(commands: Any) -> None:
     deploy.add_argument(
         "--no-worker-runs", action="store_true", help="no worker runs: mark runs under way as crashed, then deploy"
     )
+    deploy.add_argument("presets", type=Path, nargs="*", help="deploy these presets instead, and change nothing else")
+    deploy.add_argument("--flow", help="the flow that the presets are for (default: found from their content)")
     deploy.set_defaults(run=_deploy)
+    init = commands.add_parser("init", help="look at files of your own, and write a preset for them")
+    init.add_argument("files", type=Path, nargs="+", metavar="FILE", help="train files, and dev and test files if any")
+    init.add_argument("--name", help="name of the experiment (default: that of the first file)")
+    init.add_argument("--output", type=Path, help="the preset to write (default NAME.yaml)")
+    init.add_argument("--text", metavar="COLUMN", help="the column with the text")
+    init.add_argument("--labels", metavar="COLUMN", help="the column with the labels")
+    init.set_defaults(run=_init)
     options = commands.add_parser("options", help="what can be set, with bounds and defaults")
     options.add_argument("path", nargs="?", help="such as model, model.parabel, data.reader.csv or score.cut")
     options.add_argument("--markdown", action="store_true", help="print docs/reference.md")
@@ -218,8 +227,10 @@ def _serve_model(arguments: argparse.Namespace) -> int:
 
 
 def _deploy(arguments: argparse.Namespace) -> int:
-    from flows.operations.deploy import deploy, prepare_server
+    from flows.operations.deploy import deploy, deploy_presets, prepare_server
 
+    if arguments.presets:
+        return deploy_presets(arguments.presets, arguments.flow)
     return prepare_server() if arguments.no_worker_runs else deploy()
 
 
@@ -233,6 +244,14 @@ def _restore(arguments: argparse.Namespace) -> int:
     from flows.operations.backup import restore
 
     return restore(arguments.file)
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    from flows.first_preset import write_first_preset
+
+    name = arguments.name or arguments.files[0].name.split(".")[0]
+    output = arguments.output or Path(f"{name}.yaml")
+    return write_first_preset(arguments.files, name, output, arguments.text, arguments.labels)
 
 
 def _options(arguments: argparse.Namespace) -> int:

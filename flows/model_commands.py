@@ -5,25 +5,50 @@ from __future__ import annotations
 import argparse
 import json
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.terminal import wide_console
-from tasks.model_registry import find_model, find_version, parts_of, promote, register, rollback, source_run, versions
+from tasks.model_registry import (
+    find_model,
+    find_version,
+    parts_of,
+    promote,
+    register,
+    rollback,
+    run_facts,
+    source_run,
+    versions,
+)
 from xcore.data.source import LabelFile
+
+MAIN_METRIC = "test/ndcg_at_5"
 
 
 def list_models(arguments: argparse.Namespace) -> int:
     """All versions, newest first."""
     known = versions(arguments.name)
     if arguments.json:
-        rows = [{"version": v.number, "aliases": list(v.aliases), "tags": dict(v.tags)} for v in known]
+        rows = [
+            {
+                "version": v.number,
+                "aliases": list(v.aliases),
+                "tags": dict(v.tags),
+                "registered": v.registered.isoformat(),
+            }
+            for v in known
+        ]
         print(json.dumps(rows))
         return 0
-    table = Table("version", "aliases", "model", "dataset", "note")
+    ids = (Column("model", overflow="fold"), Column("dataset", overflow="fold"))  # an id is never cut
+    table = Table("version", "aliases", "kind", "test nDCG@5", "registered", *ids, "note")
     for version in known:
+        kind, quality = run_facts(version, MAIN_METRIC)
         table.add_row(
             str(version.number),
             " ".join(version.aliases),
+            kind,
+            "" if quality is None else f"{100 * quality:.2f}",
+            f"{version.registered:%Y-%m-%d}",
             str(version.model),
             version.tags["eyrie.dataset"],
             version.note,

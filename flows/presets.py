@@ -60,12 +60,13 @@ def params_as_written(schema: type[Component], tree: dict[str, Any], where: str)
 
 
 def _read_for(schema: type[Component], preset: Path, written_for: type[Component] | None) -> dict[str, Any]:
-    tree = _read(preset)
+    tree = read_preset(preset)
     others = written_for.model_fields.keys() - schema.model_fields.keys() if written_for else set()
     return {name: value for name, value in tree.items() if name not in others}
 
 
-def _read(preset: Path) -> dict[str, Any]:
+def read_preset(preset: Path) -> dict[str, Any]:
+    """What is written in a preset, unchecked."""
     expected = "expected a YAML file such as those in deployments/presets"
     if problem := problem_with_file(preset):
         missing = problem == "no file at this path"

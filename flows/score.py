@@ -83,11 +83,11 @@ def score(params: ScoreParams) -> Any:
     recipe = plan_score(params)
     summary = make_result(recipe, "score", params)
     scores = settings.store().open(recipe.ref)
-    if params.output:
-        deliver(scores, params.output)
+    replaced = params.output is not None and deliver(scores, params.output)
     counts = scores.manifest.counts
     speed = f"{counts['rows_per_second']:,.0f} rows per second"
     says = f"{counts['rows']:,} rows scored by {recipe.inputs['model'].ref}, {speed}"
     where = params.output or scores.directory / "scores.parquet"
-    told = {"scored": dict(counts), "output": str(where), "says": [says, f"Scores are in {where}"]}
+    place = f"Scores are in {where}{'; the file that was there was replaced' if replaced else ''}"
+    told = {"scored": dict(counts), "output": str(where), "says": [says, place]}
     return completed(summary | told)

@@ -52,8 +52,9 @@ class Version:
     number: int
     tags: Mapping[str, str]
     aliases: tuple[str, ...]
-    created: datetime
+    registered: datetime
     description: str
+    run_id: str | None = None
 
     @property
     def model(self) -> ArtifactRef:
@@ -88,6 +89,19 @@ def versions(name: str) -> list[Version]:
             break
     ours = [_version(version, aliases) for version in found if MODEL_TAG in version.tags]
     return sorted(ours, key=lambda version: -version.number)
+
+
+def run_facts(version: Version, metric: str) -> tuple[str, float | None]:
+    """Kind of a version's model and a metric of the run that made it; empty if that run is gone."""
+    from mlflow.exceptions import MlflowException
+
+    if version.run_id is None:
+        return "", None
+    try:
+        data = tracking_client().get_run(version.run_id).data
+    except MlflowException:
+        return "", None
+    return data.params.get("model.kind", ""), data.metrics.get(metric)
 
 
 def champion(name: str) -> Version | None:
@@ -335,5 +349,6 @@ def _aliases(client: MlflowClient, name: str) -> dict[str, str] | None:
 
 def _version(version: ModelVersion, aliases: Mapping[str, str] | None) -> Version:
     own = tuple(sorted(alias for alias, number in (aliases or {}).items() if number == str(version.version)))
-    made = datetime.fromtimestamp(version.creation_timestamp / 1000, UTC)
-    return Version(version.name, int(version.version), dict(version.tags), own, made, version.description or "")
+    registered = datetime.fromtimestamp(version.creation_timestamp / 1000, UTC)
+    about = (registered, version.description or "", version.run_id or None)
+    return Version(version.name, int(version.version), dict(version.tags), own, *about)

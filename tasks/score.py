@@ -113,11 +113,16 @@ def scores_recipe(
     return Recipe("scores", score_rows, options, parts.inputs(), sources=sources)
 
 
-def deliver(scores: Artifact, output: Path) -> None:
-    """Put a copy of the scores where they are wanted, whole or not at all; one with the same bytes stays as it is."""
+def deliver(scores: Artifact, output: Path) -> bool:
+    """Put a copy of the scores where they are wanted, whole or not at all; one with the same bytes stays as it is.
+
+    Returns whether a file with another content was replaced.
+    """
     source, wanted = scores.directory / SCORES_FILE, scores.manifest.files[SCORES_FILE]
     if output.is_file() and output.stat().st_size == wanted.n_bytes and file_sha256(output) == wanted.sha256:
-        return
+        return False
+    replaced = output.exists()
     output.parent.mkdir(parents=True, exist_ok=True)
     with replacing(output) as draft:
         shutil.copyfile(source, draft)
+    return replaced

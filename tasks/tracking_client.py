@@ -62,6 +62,8 @@ def _make(path: Path) -> None:
     with replacing(path) as draft:
         store = SqlAlchemyStore(f"sqlite:///{draft}", (settings.home() / "mlflow-files").as_uri())
         store.engine.dispose()
+        with closing(sqlite3.connect(draft)) as database:
+            database.execute("pragma journal_mode = wal")  # kept in the file: readers and a writer do not wait
         for name in COMPANIONS:  # SQLite would apply an incomplete database's journal to the new one
             path.with_name(path.name + name).unlink(missing_ok=True)
 

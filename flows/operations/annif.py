@@ -64,5 +64,5 @@ def _project(served: Served) -> dict[str, Any]:
         "language": "any",
         "backend": {"backend_id": "eyrie"},
         "is_trained": True,
-        "modification_time": version.created.isoformat(),
+        "modification_time": version.registered.isoformat(),
     }

@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from flows.catalogue import FLOWS, FlowEntry
-from flows.presets import params_as_written, preset_as_written
+from flows.presets import params_as_written, preset_as_written, read_preset
+from flows.reference import did_you_mean
 from flows.strict_yaml import read_yaml
 from xcore.components import Component
 from xcore.errors import ConfigError
@@ -80,6 +81,29 @@ def read_declarations() -> Declared:
         problems = "\n  ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise ConfigError(f"{DEPLOYMENTS} cannot be used: in a deployment\n  {problems}") from None
     return Declared(deployments, read_server(), DEPLOYMENTS.absolute())
+
+
+def deployment_of(preset: Path, flow: str | None = None) -> Deployment:
+    """A deployment of a preset, which need not be declared anywhere; its content tells which flow it is for."""
+    flow = flow or flow_of_preset(read_preset(preset))
+    if flow not in FLOWS:
+        raise ConfigError(f"there is no flow {flow!r}{did_you_mean(flow, FLOWS)}; expected one of {', '.join(FLOWS)}")
+    pool = read_server()["work_pool"]["name"]
+    queue = "scoring" if flow == "score" else "training"
+    return Deployment(
+        name=preset.stem if preset.stem.startswith(f"{flow}-") else f"{flow}-{preset.stem}",
+        description=f"The flow {flow} with the preset {preset.name}.",
+        entrypoint=FLOWS[flow].flow_name.replace(":", "."),
+        tags=("eyrie-preset",),
+        work_pool=WorkPool(name=pool, work_queue_name=queue),
+        preset=preset,
+    )
+
+
+def flow_of_preset(tree: Mapping[str, Any]) -> str:
+    """The flow that a preset is for: only a study has factors, and so on; other presets are for the pipeline."""
+    tell = {"factors": "study", "simulation": "simulate", "rows": "score", "dataset": "train", "promotion": "retrain"}
+    return next((flow for name, flow in tell.items() if name in tree), "pipeline")
 
 
 def read_server() -> Mapping[str, Any]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.operations.declarations import COMMAND, DEPLOYMENTS, Declared, Deployment, read_declarations, read_server
+from flows.operations.declarations import (
+    COMMAND,
+    DEPLOYMENTS,
+    Declared,
+    Deployment,
+    deployment_of,
+    read_declarations,
+    read_server,
+)
 from flows.operations.form import form_schema
 from flows.operations.lost_runs import crash_pool_runs, mark_lost_runs
 from flows.operations.notifications import notifications
@@ -20,6 +28,24 @@ def deploy() -> int:
     declared = read_declarations()
     _apply_server(declared.server)
     _apply_deployments(declared)
+    return 0
+
+
+def deploy_presets(presets: Sequence[Path], flow: str | None = None) -> int:
+    """Make a deployment of each preset, beside those of `prefect.yaml`; an existing one is updated.
+
+    They have the tag `eyrie-preset` and not `eyrie`, so that `deploy` does not remove them.
+    """
+    from prefect.client.orchestration import get_client
+
+    deployments = [deployment_of(preset, flow) for preset in presets]
+    parameters = [deployment.run_parameters for deployment in deployments]  # all are checked before one is applied
+    _apply_server(read_server())
+    with get_client(sync_client=True) as client:
+        for deployment, run in zip(deployments, parameters, strict=True):
+            _apply_deployment(client, deployment, Path.cwd())
+            name = f"{deployment.flow.name}/{deployment.name}"
+            print(f"{name} holds {deployment.preset}, experiment {run['params']['name']}")
     return 0
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from flows.operations.busy import AskAgain
 from flows.operations.trusted import LOOPBACK, TrustedOnly, trusted_names
 from tasks.settings import use_umask
 from xcore.errors import EyrieError
@@ -37,7 +38,7 @@ def _run(host: str, port: int, names: list[str]) -> None:
 
     server = get_current_settings().server
     uvicorn.run(
-        TrustedOnly(create_app(final=True), names),
+        TrustedOnly(AskAgain(create_app(final=True)), names),
         host=host,
         port=port,
         timeout_keep_alive=server.api.keepalive_timeout,

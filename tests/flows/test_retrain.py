@@ -1,6 +1,7 @@
 """Retrain, promote, roll back and score on the real command line, with a real Prefect server and a real registry."""
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,9 @@ def test_new_data_is_ingested_and_the_champion_scores_files_by_its_alias(
     assert again["nothing_changed"]
     assert output.is_file()
 
+    shown = workplace.run("models", "ls", "zoo").stdout
+    assert "nDCG@5" in shown
+    assert re.search(r"│ \w[\w-]+ +│ \d+\.\d\d +│ 20\d\d-", shown), "kind, metric and date of a version"
     listed = done(workplace, "models", "ls", "zoo", "--json")
     assert [version["aliases"] for version in listed] == [["challenger", "champion"], []]
     missing = workplace.run("score", str(order), "--set", "model=7")

@@ -103,12 +103,12 @@ def test_most_new_rows_get_the_label_they_were_written_for(home: Path) -> None:
 def test_scores_are_delivered_whole_and_only_where_they_differ(home: Path) -> None:
     scores = settings.store().make(plan(home, 20)).artifact
     output = home / "out" / "scores.parquet"
-    deliver(scores, output)
+    assert not deliver(scores, output)
     before = output.stat()
-    deliver(scores, output)
+    assert not deliver(scores, output)
     assert (output.stat().st_ino, output.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     output.write_bytes(b"cut")
-    deliver(scores, output)
+    assert deliver(scores, output), "a file was replaced, which people should be told"
     assert output.read_bytes() == (scores.directory / "scores.parquet").read_bytes()
     assert [path.name for path in output.parent.iterdir()] == ["scores.parquet"]
 

@@ -54,6 +54,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_readers_and_a_writer_do_not_wait_for_each_other(home: Path) -> None:
+    tracking_client()
+    with sqlite3.connect(home / "mlflow.db") as database:
+        assert database.execute("pragma journal_mode").fetchone() == ("wal",)
+
+
 def runs_of(client: MlflowClient) -> list[str]:
     experiment = client.get_experiment_by_name("nest")
     assert experiment

@@ -155,12 +155,13 @@ def library_versions() -> dict[str, str]:
 @cache
 def git_commit() -> str | None:
     """The commit of the source tree this code runs from, marked ``+changes`` if it was edited; None outside git."""
-    here = Path(__file__).parent
+    here, code = Path(__file__).parent, (":/xcore", ":/tasks", ":/flows")  # other files may be edited, as docs say
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+        edited = git("status", "--porcelain", "--untracked-files=no", "--", *code)
+        return git("rev-parse", "HEAD") + ("+changes" if edited else "")
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -37,8 +37,9 @@ class Promotion(Component):
     """When a challenger replaces the champion."""
 
     metric: str = Field(
-        "precision_at_5",
-        description="Metric that decides, such as precision_at_1, ndcg_at_5 or tail/recall_at_5.",
+        "ndcg_at_5",
+        description="Metric that decides, such as precision_at_1, ndcg_at_5 or tail/recall_at_5. Rows with few labels "
+        "cannot reach a precision of 1, but an nDCG of 1.",
     )
     margin: float = Field(
         0.0, ge=0, lt=1, description="How much better the challenger must be, in units of the metric."

@@ -54,11 +54,12 @@ class Axis:
         return str(count(value) if abs(value) >= 1 and value == int(value) else number(value))
 
     def _log_ticks(self) -> list[float]:
-        """Powers of ten, and over few of them also their double and fivefold."""
+        """Powers of ten, and over few of them also their double and fivefold; at least two ticks."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         factors = (1, 2, 5) if len(powers) <= 4 else (1,)
         found = [factor * 10.0**power for power in powers for factor in factors]
-        return [tick for tick in found if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
+        inside = [tick for tick in found if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
+        return inside if len(inside) > 1 else [self.low, self.high]  # a short axis may have none
 
     def _inside(self, value: float) -> float:
         return min(max(value, self.low), self.high)

@@ -2,6 +2,7 @@ import ast
 import contextlib
 import gc
 import importlib
+import subprocess
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from xcore.artifacts import identity
+from xcore.artifacts import identity, manifest
 
 Write = Callable[..., dict[str, str]]
 
@@ -142,3 +143,22 @@ def test_content_ids_do_not_depend_on_the_order_of_names() -> None:
     assert identity.content_id({"a": 1}) != identity.content_id({"a": 1.5})
     with pytest.raises(ValueError):
         identity.content_id({"a": float("nan")})
+
+
+def test_edits_outside_of_the_code_do_not_count_as_changed_source(tmp_path: Path) -> None:
+    for name in ("xcore/artifacts", "tasks", "flows"):
+        (tmp_path / name).mkdir(parents=True)
+    source, declared = tmp_path / "xcore" / "artifacts" / "manifest.py", tmp_path / "prefect.yaml"
+    source.write_text(Path(manifest.__file__).read_text())
+    declared.write_text("deployments: []")
+    for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    ask = f"import runpy; print(runpy.run_path({str(source)!r})['git_commit']())"
+
+    def commit() -> str:
+        return subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+
+    declared.write_text("deployments: [more]")
+    assert not commit().endswith("+changes")
+    source.write_text(source.read_text() + "# edited\n")
+    assert commit().endswith("+changes")

@@ -1,0 +1,163 @@
+"""``eyrie init``: looks at files of a person's own, and writes a preset for them with what it assumed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flows.catalogue import FLOWS
+from flows.file_samples import TABLE_KINDS, Sample, sample_of
+from flows.presets import load_params
+from xcore.errors import ConfigError
+
+LABEL_NAMES = ("labels", "label", "tags", "subjects", "categories", "category", "classes", "class", "codes", "concepts")
+TEXT_NAMES = ("text", "body", "content", "abstract", "description", "summary", "title", "name")
+ID_NAMES = ("id", "_id", "uid", "uri", "key", "doc_id", "row_id", "pid")
+DELIMITERS = (";", "|", "\t", ",", " ")
+SPLITS = {"test": r"(^|[^a-z])(test|tst)([^a-z]|$)", "dev": r"(^|[^a-z])(dev|valid|validation|val)([^a-z]|$)"}
+
+
+@dataclass
+class Guess:
+    """A preset in the making: the options of its reader, its files by split, and a reason for each."""
+
+    reader: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, list[str]] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+
+
+def write_first_preset(files: Sequence[Path], name: str, output: Path, text: str | None, labels: str | None) -> int:
+    """Write a preset for the files, check that the pipeline takes it, and say what was assumed."""
+    if output.exists():
+        raise ConfigError(f"{output} exists: it is not overwritten. Choose another file with --output")
+    guess = guess_preset(files, text, labels)
+    content = preset_text(guess, name)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(content, encoding="utf8")
+    try:
+        load_params(FLOWS["pipeline"].params, output)
+    except ConfigError:
+        output.unlink()
+        raise
+    print(f"wrote {output}, assuming:")
+    for what, reason in guess.why.items():
+        print(f"  {what}: {reason}")
+    print(f"Read it, correct what is wrong, and run it: eyrie pipeline {output}")
+    return 0
+
+
+def guess_preset(files: Sequence[Path], text: str | None = None, labels: str | None = None) -> Guess:
+    """What the files are: reader, columns, delimiters and splits."""
+    guess = Guess()
+    samples = [sample_of(path) for path in files]
+    kinds = sorted({sample.kind for sample in samples})
+    if len(kinds) > 1:
+        raise ConfigError(f"the files are of several formats ({', '.join(kinds)}): give files of one format")
+    guess.reader["kind"] = kinds[0]
+    guess.why["reader"] = f"{kinds[0]}, since {samples[0].reason}"
+    if kinds[0] in TABLE_KINDS:
+        _guess_columns(guess, samples[0], text, labels)
+    _guess_splits(guess, files)
+    return guess
+
+
+def _guess_columns(guess: Guess, sample: Sample, text: str | None, labels: str | None) -> None:
+    known = sample.columns
+    for wanted in filter(None, (text, labels)):
+        if wanted not in known:
+            raise ConfigError(f"{sample.path} has no column {wanted!r}; its columns are: {', '.join(known)}")
+    if sample.delimiter:
+        guess.reader["delimiter"] = sample.delimiter
+        guess.why["delimiter"] = f"{sample.delimiter!r}, the most frequent one in the header"
+    lists = (name for name in known if sample.is_list_of(name, str))
+    chosen = labels or _named(known, LABEL_NAMES) or next(lists, None)
+    if chosen is None:
+        raise ConfigError(
+            f"{sample.path}: no column looks like labels; its columns are: {', '.join(known)}. Name one with --labels"
+        )
+    guess.reader["labels"], guess.why["labels"] = chosen, f"column {chosen!r}"
+    others = [name for name in known if name != chosen]
+    _guess_features(guess, sample, others, text)
+    _guess_label_delimiter(guess, sample, chosen)
+    number = _named(others, ID_NAMES)
+    if number and sample.is_unique(number):
+        guess.reader["id"], guess.why["id"] = number, f"column {number!r}, with a different value in each row looked at"
+
+
+def _guess_features(guess: Guess, sample: Sample, others: list[str], text: str | None) -> None:
+    vector = next((name for name in others if sample.is_list_of(name, int, float)), None)
+    found = text or _named([name for name in others if sample.mean_length(name)], TEXT_NAMES)
+    longest = max(others, key=sample.mean_length, default=None)
+    if found is None and vector is not None:
+        guess.reader["vector"], guess.why["vector"] = vector, f"column {vector!r}, which holds lists of numbers"
+        return
+    if found is None and (longest is None or not sample.mean_length(longest)):
+        raise ConfigError(
+            f"{sample.path}: no column looks like text or a vector; its columns are: {', '.join(sample.columns)}. "
+            "Name one with --text"
+        )
+    chosen = str(found or longest)
+    reason = "as you said" if text else "by its name" if found else "the longest texts"
+    guess.reader["text"], guess.why["text"] = chosen, f"column {chosen!r}, {reason}"
+
+
+def _guess_label_delimiter(guess: Guess, sample: Sample, column: str) -> None:
+    cells = [value for value in sample.values(column) if isinstance(value, str) and value]
+    if not cells:
+        return
+    share = {sign: sum(sign in cell for cell in cells) / len(cells) for sign in DELIMITERS}
+    best = next((sign for sign in DELIMITERS[:-1] if share[sign] > 0), None)
+    if best is None and share[" "] > 0.5:
+        best = " "
+    if best is None:
+        guess.reader["label_delimiter"] = DELIMITERS[0]
+        guess.why["label delimiter"] = "none was seen: each cell is taken as one label"
+        return
+    guess.reader["label_delimiter"] = best
+    guess.why["label delimiter"] = f"{best!r}, in {share[best]:.0%} of the cells looked at"
+
+
+def _guess_splits(guess: Guess, files: Sequence[Path]) -> None:
+    for path in files:
+        split = next((one for one, pattern in SPLITS.items() if re.search(pattern, path.name.lower())), "train")
+        guess.files.setdefault(split, []).append(str(path.absolute()))
+    if "train" not in guess.files:
+        raise ConfigError(f"no train rows: {', '.join(path.name for path in files)} are all named as test or dev files")
+    guess.why["splits"] = "; ".join(f"{split}: {', '.join(map(_name, paths))}" for split, paths in guess.files.items())
+    if "test" not in guess.files:
+        guess.why["test rows"] = "a tenth of the train rows, held out at random by the seed"
+
+
+def preset_text(guess: Guess, name: str) -> str:
+    """The preset as YAML, with the reasons as comments."""
+    lines = ["# Written by `eyrie init`. `eyrie options` tells what else can be set."]
+    lines += [f"#   {what}: {reason}" for what, reason in guess.why.items()]
+    lines += [f"name: {json.dumps(name)}", "data:", f"  reader: {_flow(guess.reader)}"]
+    lines += [f"  {split}: {_flow(guess.files[split])}" for split in ("train", "dev", "test") if split in guess.files]
+    if "test" not in guess.files:
+        lines.append("  holdout: {test: 0.1}  # share of the train rows to measure on")
+    lines.append("  on_bad_row: fail  # stop at the first bad row; quarantine: set bad rows aside and go on")
+    model = "ova" if "vector" in guess.reader else "parabel"
+    lines.append(f"model: {{kind: {model}}}  # other kinds: eyrie options model")
+    return "\n".join(lines) + "\n"
+
+
+def _flow(value: Any) -> str:
+    """YAML in one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False, allow_unicode=True).strip()
+
+
+def _named(columns: Sequence[str], usual: Sequence[str]) -> str | None:
+    """The column with the first of the usual names that there is, in any case."""
+    known = {name.lower(): name for name in columns}
+    return next((known[name] for name in usual if name in known), None)
+
+
+def _name(path: str) -> str:
+    return Path(path).name
