@@ -22,6 +22,7 @@ from xcore.models.ova import Ova
 from xcore.numeric.matrices import CSR, Int64, binary_csr, csr
 from xcore.training.context import FitContext
 from xcore.training.data import LabelledRows, TrainingData
+from xcore.training.dev_choice import hits_of
 
 BENCH = "label_next"
 DATA = ("bibtex", "delicious")
@@ -66,7 +67,7 @@ def _imputed(train: LabelledRows, groups: Groups) -> Imputed:
 def _precision(case: str, which: str, train: LabelledRows, test: LabelledRows, imputed: Imputed) -> Iterator[Row]:
     data = TrainingData.of(train.X, imputed.Y, reading=imputed.reading)
     top = Ova().fit(data, FitContext(rng=np.random.default_rng(0))).predict_topk(test.X, 3)
-    hits = np.asarray(test.Y[np.arange(len(top.labels))[:, None], top.labels]).reshape(top.labels.shape) > 0
+    hits = hits_of(top.labels, test.Y)
     for k in (1, 3):
         yield row(BENCH, case, f"P@{k}, {which}", 100 * hits[:, :k].mean(), "%")
 
