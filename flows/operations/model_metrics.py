@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from time import perf_counter
 from typing import Any
 
@@ -32,6 +33,7 @@ class ModelMetrics:
     def counted(self, predict: Callable[..., Any]) -> Callable[..., Any]:
         """A function that scores rows, with its answers counted."""
 
+        @wraps(predict)  # MLflow looks at the signature to see whether there are parameters
         def counting(*words: Any, **options: Any) -> Any:
             found = predict(*words, **options)
             self._rows.inc(len(found))

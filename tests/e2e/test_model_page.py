@@ -154,8 +154,10 @@ def test_metrics_count_rows_but_not_those_of_explanations(server: Server) -> Non
     before = count_of(server, "eyrie_rows_total")
     server.ask("/api/suggest", row={"text": "dog1"})
     server.ask("/api/reasons", row={"text": "dog1 dog2"}, labels=["dog"])
-    rows = {"dataframe_records": [{"text": "dog1"}, {"text": "ant1"}]}
-    assert server.ask("/invocations", **rows)[0] == 200
+    rows = {"dataframe_records": [{"text": "dog1"}, {"text": "ant1"}], "params": {"k": 2}}
+    status, answer = server.ask("/invocations", **rows)
+    assert status == 200
+    assert [len(row["labels"]) for row in answer["predictions"]] == [2, 2]
     assert count_of(server, "eyrie_rows_total") == before + 3
     assert count_of(server, 'eyrie_requests_total{path="/invocations",status="200"}') >= 1
 
