@@ -10,8 +10,9 @@ import pytest
 
 from flows.params import PipelineParams
 from flows.plans import LearningPlan, plan_pipeline
-from tasks.training_data import training_labels
+from tasks.training_data import open_training_data, training_labels
 from xcore.artifacts import Artifact, Recipe
+from xcore.data.dataset import Dataset
 from xcore.grouping.groups import Groups
 from xcore.imputation.imputed import Imputed
 from xcore.models.ova import Ova
@@ -56,3 +57,26 @@ def test_models_train_on_the_confidence_of_every_imputed_label(
     monkeypatch.setattr(Ova, "_fit", noting)
     make(model)
     np.testing.assert_array_equal(seen[0].Y.toarray(), imputed.toarray())
+
+
+@pytest.mark.parametrize("merge", ["list", "set"])
+def test_rows_in_groups_have_no_labels_of_their_own_and_bags_say_whether_they_count(
+    merge: str, make: Callable[[Recipe], Artifact]
+) -> None:
+    planned = plan(grouping={"kind": "random", "size": 4, "merge": merge}).data.labels.inputs
+    inputs = {role: make(planned[role]) for role in ("dataset", "features", "groups")}
+    data = open_training_data(inputs, "sparse", wants={"bags"})
+    assert data.Y.shape == (120, 6)
+    assert data.Y.nnz == 0
+    assert data.known_bags().counted == (merge == "list")
+
+
+def test_dev_rows_are_those_of_the_dev_split(make: Callable[[Recipe], Artifact]) -> None:
+    source = {"reader": {"kind": "generated", **SIZES}, "holdout": {"dev": 0.1}}
+    made = make(plan(data=source).data.dataset)
+    dev = open_training_data({"dataset": made, "features": made}, "sparse", wants={"dev"}).dev
+    assert dev is not None
+    dataset = Dataset(made.directory)
+    np.testing.assert_array_equal(dev.Y.toarray(), dataset.Y("dev").toarray())
+    np.testing.assert_array_equal(dev.X.toarray(), dataset.sparse("dev").toarray())
+    assert dev.Y.shape[0] == 12
