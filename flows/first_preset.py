@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from flows.catalogue import FLOWS
-from flows.file_samples import TABLE_KINDS, Sample, sample_of
 from flows.presets import load_params
+from xcore.data.file_samples import TABLE_KINDS, Sample, sample_of
 from xcore.errors import ConfigError
 
 LABEL_NAMES = ("labels", "label", "tags", "subjects", "categories", "category", "classes", "class", "codes", "concepts")
