@@ -113,7 +113,7 @@ class Auto(Imputer):
             Eagle(),
             Eagle(iterations=0, centre=True, assign=best_assignment),
             Eagle(centre=True, assign=best_assignment),
-            Disaggregate(penalty=10),
+            Disaggregate(assign="soft"),
             Disaggregate(),
         ]
 

@@ -85,8 +85,7 @@ class Disaggregate(Imputer):
     assign: Literal["auto", "soft", "hard"] = Field(
         "hard",
         description="soft: every member with a chance of at least 1 % gets the label, with its chance as confidence. "
-        "hard: only as many members as the group counts, the likeliest first. auto: chosen by held-out groups. "
-        "Use soft with solvers that read a confidence as a target, such as ova.",
+        "hard: only as many members as the group counts, the likeliest first. auto: chosen by held-out groups.",
     )
     joint_features: int = Field(
         6000,
@@ -139,7 +138,7 @@ class Disaggregate(Imputer):
             "sharpness": sharpness.reported,
             "held_out": sharpness.held_out,
         }
-        return Imputed(Y, details)
+        return Imputed(Y, details, reading="target" if soft else "weight")
 
     def _answer(self, system: RidgeSystem, question: _Question, block: _Block, state: State, begun: bool) -> int:
         """Alternate regression and reassignment until a block's chances converge; returns labels x rounds."""
