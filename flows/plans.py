@@ -11,6 +11,7 @@ from tasks.fit import model_recipe
 from tasks.group import groups_recipe
 from tasks.impute import imputed_recipe, targets_recipe
 from tasks.ingest import dataset_recipe, kept_dataset
+from tasks.judged_imputation import judged
 from tasks.predict import predictions_recipe
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form, Split
@@ -88,7 +89,7 @@ def plan_imputation(
 ) -> DataPlan:
     """The same rows with labels imputed from groups, as a model learns from them."""
     groups = groups_recipe(grouper, data.dataset, data.features, seed)
-    labels = imputed_recipe(imputer, groups, data.dataset, data.features, seed, model)
+    labels = imputed_recipe(judged(imputer, model), groups, data.dataset, data.features, seed)
     return replace(data, labels=targets_recipe(use, labels))
 
 

@@ -4,48 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-from pydantic import SerializeAsAny
+from typing import Any
 
 from tasks.featurise import open_features
 from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.dataset import Dataset
 from xcore.grouping.groups import Groups
-from xcore.imputation.auto import Auto
-from xcore.imputation.base import Imputer, quality_against_truth
+from xcore.imputation.base import quality_against_truth
 from xcore.imputation.imputed import Imputed, TargetOptions
-from xcore.models.base import Model
-from xcore.numeric.matrices import CSR, TopK
-from xcore.training.context import FitContext
-from xcore.training.data import TrainingData
-
-
-class JudgedImputer(Component):
-    """The imputer that chooses, and the model that judges its trials."""
-
-    kind: Literal["auto"] = "auto"
-    imputer: Auto
-    model: SerializeAsAny[Model]
-
-
-@dataclass(frozen=True)
-class ModelSolver:
-    """A model as the judge of imputations."""
-
-    model: Model
-
-    @property
-    def two_readings(self) -> bool:
-        return self.model.two_readings
-
-    def best_labels(self, X: CSR, imputed: Imputed, rows: CSR, k: int) -> TopK:
-        """Train on imputed labels and rank the labels of other rows. The seed is the same for all imputations."""
-        data = TrainingData.of(X, imputed.Y, reading=imputed.reading)
-        return self.model.fit(data, FitContext(rng=np.random.default_rng(0))).predict_topk(rows, k)
 
 
 def impute_labels(context: BuildContext) -> Mapping[str, Any]:
@@ -53,11 +20,7 @@ def impute_labels(context: BuildContext) -> Mapping[str, Any]:
     dataset = Dataset(context.inputs["dataset"].directory)
     X = open_features(context.inputs["features"]).sparse("train")
     groups = Groups.load(context.inputs["groups"].directory)
-    if isinstance(context.options, JudgedImputer):
-        solver = ModelSolver(context.options.model)
-        imputed = context.options.imputer.impute_for(solver, X, groups, context.rng, context.report)
-    else:
-        imputed = context.options.impute(X, groups, context.rng, context.report)
+    imputed = context.options.impute(X, groups, context.rng, context.report)
     imputed.save(context.directory)
     truth = dataset.own_labels("train")
     quality = quality_against_truth(imputed, truth) if truth.nnz else {}
@@ -65,20 +28,13 @@ def impute_labels(context: BuildContext) -> Mapping[str, Any]:
     return {**imputed.counts(), **{f"truth_{name}": value for name, value in quality.items()}}
 
 
-def imputed_recipe(
-    imputer: Imputer, groups: Recipe, dataset: Recipe, features: Recipe, seed: int, model: Model | None = None
-) -> Recipe:
-    """Labels of a dataset's training rows, imputed from the labels of their groups; `model` is who learns from them."""
+def imputed_recipe(imputer: Component, groups: Recipe, dataset: Recipe, features: Recipe, seed: int) -> Recipe:
+    """Labels of a dataset's training rows, imputed from the labels of their groups.
+
+    The options are an imputer, or what chooses one together with a model (`tasks.judged_imputation`).
+    """
     inputs = {"groups": groups, "dataset": dataset, "features": features}
-    options: Component = imputer
-    if isinstance(imputer, Auto) and model is not None and can_judge(model):
-        options = JudgedImputer(imputer=imputer, model=model)
-    return Recipe("imputed", impute_labels, options, inputs, seed=seed)
-
-
-def can_judge(model: Model) -> bool:
-    """Whether a model can be trained on features alone, as the trials of `auto` do."""
-    return "sparse" in model.takes and not model.nested_models() and "labels" not in model.wants
+    return Recipe("imputed", impute_labels, imputer, inputs, seed=seed)
 
 
 def choose_targets(context: BuildContext) -> Mapping[str, Any]:

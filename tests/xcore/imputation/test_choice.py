@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tasks.impute import ModelSolver
+from tasks.judged_imputation import ModelSolver
 from xcore.components import Report
 from xcore.grouping.groups import Groups
 from xcore.grouping.random import RandomGroups
