@@ -26,6 +26,7 @@ _LABELS = PANEL
 _HELD_SHARE = 0.2
 _MOST_ROWS = 4096
 _FIRST_TURNS, _LEAST_AT_FIRST = 2, 2.0
+_MOST_WITHOUT_COUNTS = 2.2
 
 
 class Sharpness(NamedTuple):
@@ -53,7 +54,8 @@ def rehearse(system: RidgeSystem, folds: LeftOut, groups: Groups, rounds: int) -
     own labels. That is a little too sharp: each group has had a hand in the chances of all others. Groups that were
     held out in all turns have not. They say with which exponent confidences are reported, and whether soft targets
     explain more than those of the best members. The first two turns have an exponent of at least 2, because scores
-    fitted to equal shares underrate the differences.
+    fitted to equal shares underrate the differences. Without counts no turn has more than 2.2: the counts are estimated
+    from the scores, and sharp chances and high counts would confirm each other.
 
     Rows of held-out groups have their own predictions as targets. A regression with such targets is the one without
     these rows, so the factor of all rows serves here too. Cost O(32 (nnz(X) + n g + h^2)) per turn; memory O(32 n).
@@ -65,7 +67,8 @@ def rehearse(system: RidgeSystem, folds: LeftOut, groups: Groups, rounds: int) -
         for turn in range(rounds):
             evidence = stage.evidence(system, folds, targets)
             judged = stage.judged(heard, evidence)
-            turns[turn] = max(best_sharpness(judged), _LEAST_AT_FIRST if turn < _FIRST_TURNS else 0.0)
+            found = max(best_sharpness(judged), _LEAST_AT_FIRST if turn < _FIRST_TURNS else 0.0)
+            turns[turn] = found if stage.known else min(found, _MOST_WITHOUT_COUNTS)
             _reassign(stage, evidence, turns[turn], judged.prior(turns[turn]), targets)
         best_only = targets.copy()
         _keep_best(stage, best_only)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from xcore.components import Report
 from xcore.grouping.groups import Groups
 from xcore.grouping.random import RandomGroups
-from xcore.imputation.auto import Auto, _choice
+from xcore.imputation.auto import Auto, Trial, choose
 from xcore.imputation.base import Imputer, quality_against_truth
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.heldout import Explained, HeldOutGroups
@@ -98,7 +98,7 @@ def test_trials_of_large_data_learn_from_a_part_of_the_rows(monkeypatch: pytest.
 
     monkeypatch.setattr(Auto, "_candidates", lambda self, groups: [Shuffled(), Counting()])
     Auto(trial_rows=200).impute(X, groups, np.random.default_rng(0))
-    assert seen == [200, N_ROWS]
+    assert seen == [200, 200, 200, N_ROWS], "each third of the groups is held out once"
 
 
 def test_held_out_groups_are_not_shown_to_the_imputer() -> None:
@@ -122,14 +122,22 @@ def test_features_that_say_nothing_make_no_row_confident(merge: Literal["list", 
     assert quality["calibration_error"] < 0.2
 
 
-def explained(both: list[float]) -> Explained:
-    return Explained(np.array(both), np.zeros(len(both)), 100.0, 100.0)
+def explained(right: list[float]) -> Explained:
+    nothing = np.zeros(len(right))
+    return Explained(nothing, nothing, 100.0, 100.0, np.array(right), np.full(len(right), 10))
 
 
-def test_a_difference_within_two_standard_errors_is_not_sure_and_auto_keeps_its_last_candidate() -> None:
+def test_a_lead_within_a_standard_error_is_not_enough_to_leave_the_last_candidate() -> None:
     last, noisy, better = explained([5] * 8), explained([9, 3, 8, 4, 5, 5, 5, 5]), explained([7] * 8)
     assert not noisy.surely_better(last)
     assert better.surely_better(last)
-    assert _choice([noisy, last]) == 1
-    assert _choice([noisy, better, last]) == 1
-    assert _choice([explained([9] * 8), better, last]) == 0
+    imputers = (Shuffled(), Knowing(), Disaggregate())
+
+    def chosen(*found: Explained) -> Explained:
+        trials = [Trial(imputer, "weight", one) for imputer, one in zip(imputers[-len(found) :], found, strict=True)]
+        return choose(trials).explained
+
+    assert chosen(noisy, last) is last
+    assert chosen(noisy, better, last) is better
+    best = explained([9] * 8)
+    assert chosen(best, better, last) is best

@@ -116,7 +116,8 @@ def test_shortcuts_impute_what_an_exact_regression_in_every_turn_does(
         reach = np.inf if taken == "small changes" else 0.0
         monkeypatch.setattr(disaggregate, "_reach", lambda system, sketch, reach=reach: reach)
         imputed.append(Disaggregate().impute(X, groups, np.random.default_rng(0)).Y.toarray())
-    np.testing.assert_allclose(*imputed, atol=0.02)
+    differs = np.abs(imputed[0] - imputed[1]) > 0.02
+    assert differs.mean() < 0.001, "only members that are nearly equal may change places"
 
 
 def test_every_pair_yields_as_many_members_as_it_counts() -> None:
