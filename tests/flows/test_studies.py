@@ -186,7 +186,7 @@ def test_an_interrupt_ends_a_study_that_runs_several_and_it_goes_on_later(workpl
     text = """
 name: long-study
 data: {reader: {kind: generated, group_size: 1}}
-model: {kind: negative-sampling, epochs: 100000, tree_dimensions: 4}
+model: {kind: negative-sampling, epochs: 100000, patience: 0, tree_dimensions: 4}
 factors: {model.method: [uniform, frequency]}
 parallel: 2
 """
