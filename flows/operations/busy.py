@@ -47,7 +47,11 @@ class AskAgain:
         async def keep(message: Message) -> None:
             answer.append(message)
 
-        await self._application(dict(scope), given, keep)
+        try:
+            await self._application(dict(scope), given, keep)
+        except Exception:
+            if not answer:  # Prefect raises its error once more after it has answered 503
+                raise
         return answer
 
 

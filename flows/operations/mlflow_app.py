@@ -24,4 +24,5 @@ def create_application() -> TrustedOnly:
 
 
 if __name__ == "__main__":
-    run_mlflow(sys.argv[1:], "flows.operations.mlflow_app:create_application")
+    pinned = ("-P", "-m", "flows.operations.pinned")  # a user's folder called flows must not be imported
+    run_mlflow(sys.argv[1:], "flows.operations.mlflow_app:create_application", pinned)

@@ -46,7 +46,7 @@ def test_models_train_on_the_confidence_of_every_imputed_label(
     inputs = {role: make(recipe) for role, recipe in model.inputs.items()}
     imputed = Imputed.load(inputs["labels"].directory).Y
     assert 0 < imputed.data.min() < 1
-    np.testing.assert_array_equal(training_labels(inputs).data, imputed.data)
+    np.testing.assert_array_equal(training_labels(inputs)[0].data, imputed.data)
     seen: list[TrainingData] = []
     fit = Ova._fit
 

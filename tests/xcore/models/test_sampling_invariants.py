@@ -43,7 +43,7 @@ def weighing(problem: Problem, weights: Float32) -> Problem:
 
 
 def a_schedule(method: Method, **changed: object) -> Schedule:
-    return replace(Schedule(method, 3, 10, 4, 0.1, 0.0, 1e30, "zero", np.uint64(3)), **changed)
+    return replace(Schedule(method, 3, 10, 4, 0.1, 0.0, 1e30, "zero", 0, np.uint64(3)), **changed)
 
 
 def after_a_step(problem: Problem, schedule: Schedule, epoch: int = 0) -> tuple[State, Float32]:
@@ -172,7 +172,7 @@ def orders(seed: int, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
     monkeypatch.setattr(sgd, "_step_of", lambda problem, schedule: advance)
     schedule = a_schedule("uniform", seed=np.uint64(seed))
-    train(a_problem("uniform"), schedule, (0.0, 0.0), lambda parameters: {}, silent, Checkpoints(None, ""))
+    train(a_problem("uniform"), schedule, (0.0, 0.0), lambda parameters: {}, None, silent, Checkpoints(None, ""))
     return seen
 
 

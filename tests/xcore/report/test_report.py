@@ -41,7 +41,7 @@ from xcore.report.rows import in_step, some_rows
 from xcore.report.wording import count, n_bytes, number, percent, plain, seconds, shorten
 
 HOSTILE = "<script>alert('x')</script>"
-BREAKOUT = "\"'><img src=x onerror=alert(1)>\u202e\x00"
+BREAKOUT = "\"'><img src=x onerror=alert(1)>\u202e\x01"
 NAMES = {"a": HOSTILE, "b": BREAKOUT, "c": "third"}
 TRAIN = [
     {"id": "t0", "text": "red apple", "labels": ["a"]},
@@ -273,7 +273,7 @@ def test_names_and_texts_are_shown_as_text_and_never_become_markup(bench: Workbe
     assert page.tags.count("script") == 1
     assert "img" not in page.tags
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
-    assert "\x00" not in raw
+    assert "\x01" not in raw
     assert HOSTILE in page.text
     assert "\"'><img src=x onerror=alert(1)>" in page.text
     assert f"both {HOSTILE}" in page.text
