@@ -207,7 +207,7 @@ def test_another_process_with_another_hash_seed_writes_the_same_bytes(tmp_path: 
     here.mkdir()
     there.mkdir()
     Tfidf(max_features=6).fit([corpus], silent).save(here)
-    environment = os.environ | {"PYTHONHASHSEED": "4321", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = os.environ | {"PYTHONHASHSEED": "4321", "PYTHONPATH": str(Path(__file__).parents[3])}
     subprocess.run([sys.executable, "-c", program, str(there), *corpus], check=True, env=environment)
     for name in ("features.parquet", "text.json"):
         assert (here / name).read_bytes() == (there / name).read_bytes()
