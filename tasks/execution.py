@@ -6,6 +6,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import copy_context
+from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
@@ -88,6 +90,7 @@ class ProgressReport:
         self._step, self._recipe = step, step.recipe
         self._group = view_of(step.recipe.kind).progress_group(step.name)
         self._report_id: Any = None  # a step that ends within seconds needs no progress bar
+        self._context = copy_context()  # of the task: a step may report from threads that Prefect does not know
         self._last = time.monotonic()
 
     def __call__(self, step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
@@ -110,9 +113,10 @@ class ProgressReport:
     def _show(self, percent: float) -> None:
         if self._report_id is None:
             described = f"{self._recipe.name} {self._recipe.id}"
-            self._report_id = create_progress_artifact(percent, key=self._step.key, description=described)
+            create = partial(create_progress_artifact, percent, key=self._step.key, description=described)
+            self._report_id = self._context.copy().run(create)
         else:
-            update_progress_artifact(self._report_id, progress=percent)
+            self._context.copy().run(update_progress_artifact, self._report_id, progress=percent)
 
 
 def _retry_on_io(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
