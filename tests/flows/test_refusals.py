@@ -29,8 +29,8 @@ def test_a_password_that_is_too_short_or_none_is_one_message(tmp_path: Path, aut
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/work/x"), "No space left on device: /work/x"),
-        (OSError(errno.EROFS, os.strerror(errno.EROFS), "/work/x"), "Read-only file system: /work/x"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/disk/x"), "No space left on device: /disk/x"),
+        (OSError(errno.EROFS, os.strerror(errno.EROFS), "/disk/x"), "Read-only file system: /disk/x"),
         (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "\udcff"), "Permission denied: \\udcff"),
         (MemoryError("Unable to allocate 9 GiB"), "not enough memory: Unable to allocate 9 GiB"),
     ],

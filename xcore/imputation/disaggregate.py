@@ -10,6 +10,7 @@ from pydantic import Field
 
 from xcore.components import Report
 from xcore.grouping.groups import Groups
+from xcore.imputation.assignment import chosen_candidates, report_chances
 from xcore.imputation.base import Imputer, Pairs, rows_and_labels, rows_by_group
 from xcore.imputation.candidates import Candidates, State, targets_of
 from xcore.imputation.column_products import PANEL
@@ -22,7 +23,7 @@ from xcore.imputation.rehearsal import rehearse
 from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem, left_out, ridge_system, sketch_rows, with_intercept
 from xcore.imputation.sharpness import FLOOR
 from xcore.numeric.matrices import CSR, Float32, Float64, Int64, normalise_rows
-from xcore.numeric.parallel import even_blocks, over_blocks, single_threaded_blas
+from xcore.numeric.parallel import over_blocks, single_threaded_blas
 
 _BLOCK_FLOATS = 16_000_000
 _MOST_LABELS = 512  # of a block: enough to solve at the processor's full speed
@@ -34,7 +35,6 @@ _ERROR = 0.0075  # of a score, which sketched changes may cause
 _STILL = 1e-3  # a change of a chance that sketches need not follow yet
 _GROWTH_STEPS = 20
 _OUT = 0.01  # of its first share: a candidate with a lower chance is dropped for good
-_WORTH_KEEPING = 0.01  # a lower chance tells a solver nothing, and a soft imputation need not store it
 
 
 class Disaggregate(Imputer):
@@ -123,9 +123,9 @@ class Disaggregate(Imputer):
                 first_scores(system, pairs, candidates.start, chance, state.scores)
                 state.targets[:] = chance
             label_rounds = sum(over_blocks(answer, blocks))
-        _report_chances(pairs, candidates.start, state, known, sharpness.reported)
+        report_chances(pairs, candidates.start, state, known, sharpness.reported)
         soft = sharpness.soft if self.assign == "auto" else self.assign == "soft"
-        chosen, pair = _chosen(pairs, candidates.start, chance, known, soft)
+        chosen, pair = chosen_candidates(pairs, candidates.start, chance, known, soft)
         rows = pairs.members[pairs.first[pair] + chosen - candidates.start[pair]].astype(np.int64)
         confidence = np.clip(chance[chosen], np.float32(1e-6), np.float32(1))
         Y = rows_and_labels(original[rows], pairs.label_of_pair()[pair], confidence, (groups.n_rows, groups.n_labels))
@@ -418,60 +418,3 @@ def _condition(
         moved += abs(new - chance[within[i]])
         chance[within[i]] = new
     return moved
-
-
-def _report_chances(pairs: Pairs, start: Int64, state: State, known: bool, sharpness: float) -> None:
-    """The chances (in place) that the evidence gives with the exponent that is right on held-out groups."""
-
-    def report(block: range) -> None:
-        _sharpen(pairs, start, state, known, sharpness, block.start, block.stop)
-
-    over_blocks(report, even_blocks(pairs.size, 64))
-
-
-@numba.njit(cache=True, nogil=True)
-def _sharpen(pairs: Pairs, start: Int64, state: State, known: bool, sharpness: float, first: int, end: int) -> None:
-    for pair in range(first, end):
-        chance = state.chance[start[pair] : start[pair + 1]]
-        within = np.flatnonzero(chance > 0)
-        log_odds, posterior = np.empty(len(within)), np.empty(len(within))
-        for i in range(len(within)):
-            log_odds[i] = sharpness * state.evidence[start[pair] + within[i]]
-        if known:
-            given_count(log_odds, pairs.carriers[pair], posterior)
-        else:
-            given_mean(log_odds, min(max(np.sum(chance), 1.0), len(within)), posterior)
-        for i in range(len(within)):
-            chance[within[i]] = posterior[i]
-
-
-def _chosen(pairs: Pairs, start: Int64, chance: Float32, known: bool, soft: bool) -> tuple[Int64, Int64]:
-    """The candidates that get their label, and the pair of each.
-
-    Of each pair, those that its count allows, the likeliest first; with `soft`, all whose chance is worth keeping.
-    """
-    count = pairs.carriers
-    if not known:
-        expected = np.add.reduceat(np.append(chance.astype(np.float64), 0.0), start[:-1])
-        count = np.clip(np.rint(expected).astype(np.int64), 1, pairs.size)
-    slots = np.concatenate([[0], np.cumsum(count)])
-    chosen = np.empty(slots[-1], np.int64)
-    over_blocks(
-        lambda block: _choose(start, slots, block.start, block.stop, chance, chosen), even_blocks(pairs.size, 64)
-    )
-    if soft:
-        chosen = np.union1d(chosen, np.flatnonzero(chance >= _WORTH_KEEPING))
-    return chosen, np.searchsorted(start, chosen, side="right") - 1
-
-
-@numba.njit(cache=True, nogil=True)
-def _choose(start: Int64, slots: Int64, first: int, end: int, chance: Float32, chosen: Int64) -> None:
-    """Positions of the best candidates of each pair; the first of several that are tied."""
-    for pair in range(first, end):
-        own = chance[start[pair] : start[pair + 1]]
-        if slots[pair + 1] - slots[pair] == 1:
-            chosen[slots[pair]] = start[pair] + np.argmax(own)
-            continue
-        order = np.argsort(-own, kind="mergesort")
-        for rank in range(slots[pair + 1] - slots[pair]):
-            chosen[slots[pair] + rank] = start[pair] + order[rank]

@@ -1,4 +1,4 @@
-"""The training loop: batches by counter, one step a batch, a checkpoint now and then, a report an epoch.
+"""The training loop: batches by counter, one step per batch, a checkpoint now and then, a report per epoch.
 
 The order of an epoch, the labels drawn for a pair and the first weights all follow from the seed and a counter, so a
 training that was killed continues from its last checkpoint to the same bits.
