@@ -31,7 +31,7 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-MOST_BYTES = 2_000_000
+MOST_BYTES, MOST_READ = 2_000_000, 50_000_000
 N_EXAMPLES, N_NEAREST, N_TERMS = 40, 8, 8
 DEPTH = 100  # labels that are looked at when a part of the row is left out
 
@@ -152,6 +152,9 @@ async def _refuse_large(request: Request, answer: Any) -> Response:
     if request.url.path != "/invocations" and request.method == "POST" and not size.isdecimal():
         return JSONResponse({"detail": "the length of the request must be given"}, 411)
     if request.url.path != "/invocations" and int(size) > MOST_BYTES:
+        if int(size) <= MOST_READ:  # whoever is still sending does not read the answer
+            async for _ in request.stream():
+                pass
         return JSONResponse({"detail": f"the request has {size} bytes, at most {MOST_BYTES} are taken"}, 413)
     response: Response = await answer(request)
     return response
