@@ -161,7 +161,8 @@ def _advice(schema: type[Component], problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         *group, wrong = problem["loc"]
         names = names_at(schema, group)
-        return f"{did_you_mean(str(wrong), names)}. Options here: {', '.join(names)}" if names else ""
+        likely = did_you_mean(str(wrong), names)
+        return f"{likely or '.'} Options here: {', '.join(names)}" if names else ""
     if problem["type"] == "union_tag_invalid":
         return did_you_mean(problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", "))
     return ""

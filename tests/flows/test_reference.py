@@ -42,7 +42,7 @@ def test_a_wrong_path_is_answered_with_what_there_is() -> None:
 
 
 def test_a_misspelt_option_is_answered_with_the_right_one() -> None:
-    with pytest.raises(ConfigError, match=r"model\.parabel\.n_tres: .*; did you mean 'n_trees'\?\. Options here: "):
+    with pytest.raises(ConfigError, match=r"model\.parabel\.n_tres: .*; did you mean 'n_trees'\? Options here: "):
         load_params(PARAMS, None, [*BASE, "model.kind=parabel", "model.n_tres=3"])
     with pytest.raises(ConfigError, match=r"sead: .*; did you mean 'seed'\?"):
         load_params(PARAMS, None, [*BASE, "sead=3"])
