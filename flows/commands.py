@@ -52,7 +52,8 @@ def _run_with_progress(entry: FlowEntry, params: FlowParams) -> dict[str, Any]:
     )
     try:
         with recorded_runs(entry.flow) as flow:
-            return flow(params)  # type: ignore[no-any-return]
+            summary: dict[str, Any] = flow(params)
+            return summary
     finally:
         tell_first_compilation(None)
         listeners.remove(progress)
