@@ -136,7 +136,7 @@ KINDS: dict[str, Kind] = {
         1, "the k best labels of each row, with scores", files=("predictions.parquet",), columns={"*.parquet": _SCORED}
     ),
     "scores": Kind(
-        1,
+        2,
         "labels of new rows, with scores",
         files=("scores.parquet",),
         columns={
@@ -144,6 +144,7 @@ KINDS: dict[str, Kind] = {
                 _ROW_ID,
                 pa.field("labels", pa.list_(pa.string())),
                 pa.field("scores", pa.list_(pa.float32())),
+                pa.field("known", pa.bool_()),
                 pa.field("threshold", pa.float32()),
             )
         },

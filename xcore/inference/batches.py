@@ -62,7 +62,8 @@ def score_batch(
     report: Report,
     block_bytes: int,
 ) -> dict[str, Any]:
-    """Score files into ``scores.parquet``: ``id``, ``labels``, ``names`` (if asked for), ``scores``, ``threshold``.
+    """Score files into ``scores.parquet``: ``id``, ``labels``, ``names`` (if asked for), ``scores``, ``known``,
+    ``threshold``.
 
     Parameters
     ----------
@@ -125,7 +126,8 @@ def expected_blocks(batch: Batch, block_bytes: int) -> int:
 
 
 def _schema(names: bool) -> pa.Schema:
-    columns = {"id": pa.string(), "labels": TEXTS, "names": TEXTS, "scores": SCORES, "threshold": pa.float32()}
+    columns = {"id": pa.string(), "labels": TEXTS, "names": TEXTS, "scores": SCORES, "known": pa.bool_()}
+    columns["threshold"] = pa.float32()
     return pa.schema([(name, kind) for name, kind in columns.items() if names or name != "names"])
 
 

@@ -20,7 +20,7 @@ def batch_facts(scores: Path, label_ids: pa.ChunkedArray, train_counts: Float64)
     Parameters
     ----------
     scores : Path
-        ``labels`` (ids) and ``scores`` of each row, best first.
+        ``labels`` (ids) and ``scores`` of each row, best first, and ``known``.
     label_ids : string (L,)
         Labels of the training.
     train_counts : (L,)
@@ -29,17 +29,19 @@ def batch_facts(scores: Path, label_ids: pa.ChunkedArray, train_counts: Float64)
     Returns
     -------
     dict
-        ``labels_per_row``, ``rows_without_labels``, ``mean_best_score`` and ``label_distance``: the Jensen-Shannon
-        distance (0 to 1) of the first labels of the batch from the labels of the training rows. It is above 0 without
-        any drift too, since a model offers frequent labels first: what counts is a change between batches.
+        ``labels_per_row``, ``rows_without_labels``, ``rows_without_known_features``, ``mean_best_score`` and
+        ``label_distance``: the Jensen-Shannon distance (0 to 1) of the first labels of the batch from the labels of
+        the training rows. It is above 0 without any drift too, since a model offers frequent labels first: what
+        counts is a change between batches.
     """
-    n_rows = n_labels = n_empty = 0
+    n_rows = n_labels = n_empty = n_unknown = 0
     total, first = 0.0, np.zeros(len(label_ids))
     with pq.ParquetFile(scores) as file:
-        for rows in file.iter_batches(BATCH_ROWS, columns=["labels", "scores"]):
+        for rows in file.iter_batches(BATCH_ROWS, columns=["labels", "scores", "known"]):
             sizes = pc.list_value_length(rows.column("labels"))
             given = rows.filter(pc.greater(sizes, 0))
             n_rows, n_empty = n_rows + rows.num_rows, n_empty + rows.num_rows - given.num_rows
+            n_unknown += rows.num_rows - rows.column("known").true_count
             n_labels += pc.sum(sizes).as_py() or 0
             if given.num_rows:
                 total += float(pc.sum(pc.cast(pc.list_element(given.column("scores"), 0), pa.float64())).as_py())
@@ -49,6 +51,7 @@ def batch_facts(scores: Path, label_ids: pa.ChunkedArray, train_counts: Float64)
     return {
         "labels_per_row": n_labels / max(n_rows, 1),
         "rows_without_labels": n_empty,
+        "rows_without_known_features": n_unknown,
         "mean_best_score": total / max(n_rows - n_empty, 1),
         "label_distance": _distance(first, train_counts.astype(np.float64)),
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import scipy.sparse as sp
 from pydantic import Field
@@ -17,6 +18,7 @@ from xcore.errors import ConfigError
 from xcore.models.base import Extensible, Fitted
 from xcore.models.reasons import Remembering
 from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts, rows_with
+from xcore.numeric.ragged import TokenRows
 from xcore.text.family import AnyFittedText
 from xcore.training.data import LabelSide, Matrix
 
@@ -114,8 +116,12 @@ class Scorer:
         return self.fitted.predict_topk(self.features(rows), k)
 
     def answer(self, rows: pa.RecordBatch, cut: Cut) -> pa.Table:
-        """``labels`` (ids), ``names`` and ``scores`` of each row, best first. Cost: that of the model, plus O(n k)."""
-        top = self.top(rows, cut.k)
+        """``labels`` (ids), ``names`` and ``scores`` of each row, best first. Cost: that of the model, plus O(n k).
+
+        ``known`` is false where the model knows no feature of the row: its labels are then the same for every such row.
+        """
+        features = self.features(rows)
+        top = self.fitted.predict_topk(features, cut.k)
         kept = top.labels != NO_LABEL
         if cut.threshold is not None:
             kept &= top.scores >= np.float32(cut.threshold)
@@ -126,7 +132,15 @@ class Scorer:
             return pa.ListArray.from_arrays(offsets, table.take(numbers).combine_chunks())
 
         scores = pa.ListArray.from_arrays(offsets, pa.array(top.scores[kept], pa.float32()))
-        return pa.table({"labels": lists(self.label_ids), "names": lists(self.label_names), "scores": scores})
+        columns = {"labels": lists(self.label_ids), "names": lists(self.label_names), "scores": scores}
+        return pa.table({**columns, "known": pa.array(self._known(rows, features))})
+
+    def _known(self, rows: pa.RecordBatch, features: Matrix) -> npt.NDArray[np.bool_]:
+        """Which rows hold anything that the model knows; an encoder makes a vector of an empty text too."""
+        if self.form == "text":
+            written = [bool(text and text.strip()) for text in rows.column("text").to_pylist()]
+            return np.array(written, np.bool_) & _has_features(features)
+        return _has_features(features)
 
     def nearest(self, rows: pa.RecordBatch, n: int) -> list[dict[str, Any]]:
         """The keys that weigh most in the answer to the first row: ``row`` or ``label``, and ``weight``.
@@ -202,6 +216,17 @@ def list_items(column: pa.Array) -> tuple[Int64, Any]:
     return offsets, np.require(
         values, requirements="W"
     )  # models compile their kernels for arrays like those of training
+
+
+def _has_features(rows: Matrix) -> npt.NDArray[np.bool_]:
+    """Which rows, in the form that a model takes, hold anything that it knows."""
+    if isinstance(rows, TokenRows):
+        return np.diff(rows.offsets) > 0
+    if isinstance(rows, np.ndarray):
+        return rows.reshape(len(rows), -1).any(axis=1)
+    if isinstance(rows, list):  # of texts, for a model with an encoder of its own
+        return np.ones(len(rows), np.bool_)
+    return rows_with(rows.indptr, rows.data != 0)
 
 
 def _added_up(matrix: CSR) -> CSR:

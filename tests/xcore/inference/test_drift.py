@@ -14,6 +14,7 @@ KNOWN = pa.chunked_array([["a", "b"], ["c"]])
 
 def facts(folder: Path, labels: list[list[str]], scores: list[list[float]], *counts: int) -> dict[str, float]:
     columns = {"labels": pa.array(labels, pa.list_(pa.string())), "scores": pa.array(scores, pa.list_(pa.float32()))}
+    columns["known"] = pa.array([bool(own) for own in labels], pa.bool_())
     pq.write_table(pa.table(columns), folder / "scores.parquet")
     return batch_facts(folder / "scores.parquet", KNOWN, np.array(counts))
 
@@ -22,6 +23,7 @@ def test_volume_counts_rows_without_labels_apart(tmp_path: Path) -> None:
     found = facts(tmp_path, [["a", "b"], [], ["b"]], [[0.5, 0.25], [], [0.25]], 1, 1, 0)
     assert found["labels_per_row"] == 1
     assert found["rows_without_labels"] == 1
+    assert found["rows_without_known_features"] == 1
     assert found["mean_best_score"] == pytest.approx(0.375)
 
 

@@ -66,9 +66,21 @@ def rows(indices: list[list[int]], values: list[list[float]]) -> pa.RecordBatch:
 def test_an_answer_has_ids_names_and_scores_best_first() -> None:
     answer = sparse_scorer().answer(rows([[0, 1], [2]], [[3.0, 1.0], [2.0]]), Cut(k=3))
     assert answer.to_pylist() == [
-        {"labels": ["id-eagle", "id-heron", "id-owl"], "names": ["eagle", "heron", "owl"], "scores": [3.0, 2.0, 1.0]},
-        {"labels": ["id-wren", "id-eagle", "id-owl"], "names": ["wren", "eagle", "owl"], "scores": [2.0, 0.0, 0.0]},
+        {"labels": ["id-eagle", "id-heron", "id-owl"], "names": ["eagle", "heron", "owl"], "scores": [3.0, 2.0, 1.0],
+         "known": True},
+        {"labels": ["id-wren", "id-eagle", "id-owl"], "names": ["wren", "eagle", "owl"], "scores": [2.0, 0.0, 0.0],
+         "known": True},
+    ]  # fmt: skip
+
+
+def test_rows_of_which_the_model_knows_nothing_are_flagged() -> None:
+    assert sparse_scorer().answer(rows([[0], [], [1]], [[3.0], [], [0.0]]), Cut())["known"].to_pylist() == [
+        True,
+        False,
+        False,
     ]
+    texts = pa.record_batch({"text": [TEXTS[0], "zzzz qqqq", " ", None]})
+    assert text_scorer().answer(texts, Cut())["known"].to_pylist() == [True, False, False, False]
 
 
 def test_a_model_gets_arrays_like_those_of_training() -> None:
@@ -199,7 +211,7 @@ def test_every_format_gives_every_row_its_id_labels_and_scores(tmp_path: Path, k
     rows = job.table()
     assert [row["id"] for row in rows] == [f"row-{number}" for number in range(len(TEXTS))]
     expected = text_scorer().answer(pa.record_batch({"text": TEXTS}), Cut(k=2)).to_pylist()
-    assert [{key: row[key] for key in ("labels", "names", "scores")} for row in rows] == expected
+    assert [{key: row[key] for key in ("labels", "names", "scores", "known")} for row in rows] == expected
     assert {row["threshold"] for row in rows} == {None}
     assert counts["rows"] == len(TEXTS)
     assert counts["labels_given"] == sum(len(row["labels"]) for row in rows)
@@ -211,7 +223,7 @@ def test_rows_without_ids_are_numbered_over_all_files_and_names_are_optional(tmp
     job = Job(tmp_path, [path, path], reader | {"id": None})
     job.run(text_scorer(), names=False, cut=Cut(k=1, threshold=0.5))
     assert [row["id"] for row in job.table()] == [str(number) for number in range(2 * len(TEXTS))]
-    assert set(job.table()[0]) == {"id", "labels", "scores", "threshold"}
+    assert set(job.table()[0]) == {"id", "labels", "scores", "known", "threshold"}
     assert {row["threshold"] for row in job.table()} == {0.5}
 
 
