@@ -102,7 +102,8 @@ def plan_learning(model: Model, data: DataPlan, options: EvaluationOptions, seed
     """A model, trained on the imputed labels or else on the dataset's own, and measured."""
     trained = model_recipe(model, data.forms, data.inputs(), seed)
     predictions = predictions_recipe(trained, options.split, max(options.ks))
-    return LearningPlan(data, trained, predictions, evaluation_recipe(predictions, data.dataset, options, seed))
+    evaluation = evaluation_recipe(predictions, data.dataset, options, model.score_scale, seed)
+    return LearningPlan(data, trained, predictions, evaluation)
 
 
 def plan_ingest(params: IngestParams) -> Recipe:

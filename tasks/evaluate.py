@@ -15,6 +15,7 @@ from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Split
 from xcore.metrics import evaluate
 from xcore.metrics.family import metric_modules
+from xcore.models.base import ScoreScale
 from xcore.numeric.matrices import TopK
 
 MOST_LABELS_PREDICTED = 10_000  # per row, each with its score
@@ -56,9 +57,15 @@ class EvaluationOptions(Component):
         return metric_modules()
 
 
+class Measurement(EvaluationOptions):
+    """The options, and what the scores of the measured model are."""
+
+    scale: ScoreScale = Field("share", description="What the scores estimate. Log loss needs shares of 1.")
+
+
 def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
     """Metrics with intervals, for all labels and by head, torso and tail, and a table with one row per label."""
-    options: EvaluationOptions = context.options
+    options: Measurement = context.options
     dataset = Dataset(context.inputs["dataset"].directory)
     table = pq.read_table(context.inputs["predictions"].directory / "predictions.parquet")
     result = evaluate(
@@ -71,6 +78,7 @@ def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
         b=options.propensity_b,
         n_bootstrap=options.n_bootstrap,
         rng=context.rng,
+        shares=options.scale == "share",
     )
     summary = {"split": options.split, "metrics": result.metrics, "intervals": result.intervals}
     (context.directory / "metrics.json").write_text(json.dumps(summary, indent=1, sort_keys=True))
@@ -79,7 +87,10 @@ def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
     return {"rows": result.n_rows, "rows_without_labels": result.n_unlabelled}
 
 
-def evaluation_recipe(predictions: Recipe, dataset: Recipe, options: EvaluationOptions, seed: int) -> Recipe:
-    """The metrics of predictions."""
+def evaluation_recipe(
+    predictions: Recipe, dataset: Recipe, options: EvaluationOptions, scale: ScoreScale, seed: int
+) -> Recipe:
+    """The metrics of predictions, by a model whose scores are on a scale."""
     inputs = {"predictions": predictions, "dataset": dataset}
-    return Recipe("evaluation", evaluate_predictions, options, inputs, seed=seed)
+    measured = Measurement(**dict(options), scale=scale)
+    return Recipe("evaluation", evaluate_predictions, measured, inputs, seed=seed)

@@ -51,7 +51,9 @@ def test_the_metrics_are_those_of_the_predictions_of_the_split(
         b=2.6,
         n_bootstrap=0,
         rng=np.random.default_rng(0),
+        shares=True,  # a ridge regression estimates shares
     )
+    assert "log_loss_at_3" in expected.metrics
     assert written["split"] == split
     assert written["metrics"] == pytest.approx(expected.metrics, nan_ok=True)
     assert written["metrics"]["accuracy"] > 0.8  # rows have one label each

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import scipy.sparse as sp
+import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -359,3 +360,19 @@ def test_resamples_of_one_block_and_of_many_have_the_same_spread(monkeypatch: py
         low, high = paired_bootstrap(values, 0 * values, n_bootstrap=3000, rng=np.random.default_rng(0)).interval
         widths.append(high - low)
     assert widths[0] == pytest.approx(widths[1], rel=0.1)
+
+
+def test_log_loss_is_that_of_scikit_learn_over_the_offered_labels_and_needs_shares() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.array([rng.permutation(8)[:3] for _ in range(50)], np.int32)
+    labels[::6, 2] = NO_LABEL
+    scores = -np.sort(-rng.uniform(0.01, 0.99, labels.shape).astype(np.float32), axis=1)
+    truth = sp.csr_array(rng.random((50, 8)) < 0.3).astype(np.float32)
+    found = judge(TopK(labels, scores), truth, ks=(2, 3), train_counts=np.ones(8, np.int64), shares=True).metrics
+    for k in (2, 3):
+        offered = labels[:, :k] != NO_LABEL
+        hit = truth.toarray()[np.arange(50)[:, None], labels[:, :k]] > 0
+        expected = sklearn.metrics.log_loss(hit[offered], scores[:, :k][offered].astype(np.float64))
+        assert found[f"log_loss_at_{k}"] == pytest.approx(expected)
+    margins = judge(TopK(labels, scores), truth, ks=(2, 3), train_counts=np.ones(8, np.int64)).metrics
+    assert not any(key.startswith("log_loss") for key in margins)

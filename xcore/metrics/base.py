@@ -6,7 +6,7 @@ A metric is a file of its own beside this one, with one line in `xcore.metrics.f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -42,6 +42,10 @@ class Hits:
         The largest inverse propensities among all true labels of each row, largest first, padded with 0.
     log_probability : float64 (n,) or None
         Log probability of each row's one true label, where the caller knows it.
+    offered : bool (n, k)
+        Places that hold a label.
+    share : float64 (n, k) or None
+        Scores of the places, where they estimate how likely each label is true.
     """
 
     hit: Bool
@@ -50,6 +54,8 @@ class Hits:
     n_true_in_all: Int64
     best: Float64
     log_probability: Float64 | None = None
+    offered: Bool = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
+    share: Float64 | None = None
 
     @property
     def k(self) -> int:
@@ -105,6 +111,9 @@ class Metric:
     needs_probabilities : bool
         Whether it needs the log probability of the true label. Predictions hold scores only, so the evaluation step
         leaves such a metric out.
+    needs_shares : bool
+        Whether it needs scores that estimate how likely each label is true (`ScoreScale` share). It is left out for
+        other models, and where two models are compared, because only one of them may have such scores.
     """
 
     name: str
@@ -118,6 +127,7 @@ class Metric:
     headline: bool = False
     one_label: bool = False
     needs_probabilities: bool = False
+    needs_shares: bool = False
 
     def ranks(self, ks: Sequence[int]) -> dict[str, int]:
         """The metric's keys for all labels, each with the number of places that it looks at."""

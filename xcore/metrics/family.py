@@ -14,6 +14,7 @@ from xcore.metrics.base import AnyOf, LabelMetric, MetricKey, RowMetric
 from xcore.metrics.coverage import COVERAGE
 from xcore.metrics.frequency import THIRDS
 from xcore.metrics.log_likelihood import LOG_LIKELIHOOD
+from xcore.metrics.log_loss import LOG_LOSS
 from xcore.metrics.ndcg import NDCG
 from xcore.metrics.precision import PRECISION
 from xcore.metrics.psndcg import PSNDCG
@@ -30,19 +31,20 @@ MEMBERS: tuple[Member, ...] = (
     COVERAGE,
     ACCURACY,
     LOG_LIKELIHOOD,
+    LOG_LOSS,
 )
 METRICS: dict[str, Member] = {metric.name: metric for metric in MEMBERS}
 KEY = re.compile(rf"((?:{'|'.join(THIRDS)})/)?(.+?)(?:_at_([1-9][0-9]{{0,2}}))?")
 
 
 def evaluated_metrics() -> list[Member]:
-    """The metrics that a ranking is enough for. Those of rows with one label need such rows."""
+    """The metrics of predictions. Some need rows with one label, or scores that are shares."""
     return [metric for metric in METRICS.values() if not metric.needs_probabilities]
 
 
 def paired_metrics() -> list[RowMetric]:
     """The metrics by which two rankings of the same rows can be compared: those that are sums over rows."""
-    return [metric for metric in evaluated_metrics() if isinstance(metric, RowMetric)]
+    return [metric for metric in evaluated_metrics() if isinstance(metric, RowMetric) and not metric.needs_shares]
 
 
 def headline_metrics() -> list[Member]:

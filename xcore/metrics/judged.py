@@ -27,6 +27,7 @@ class Judged:
     best: Float64  # (n, k): the largest inverse propensities of the true labels, best first, padded with 0
     truth: npt.NDArray[np.int32]  # true labels, flat
     log_probability: Float64 | None  # (n,): of the one true label
+    share: Float64 | None  # (n, k): scores that estimate how likely each label is true
 
     @classmethod
     def of(
@@ -36,6 +37,7 @@ class Judged:
         inverse: Float64,
         third: npt.NDArray[np.int8],
         log_probability: Float64 | None = None,
+        share: Float64 | None = None,
     ) -> Judged:
         """Look up each place of the ranking (n, k) among the row's true labels."""
         n, k = labels.shape
@@ -50,7 +52,7 @@ class Judged:
         best[row[kept], place[kept]] = inverse[truth.indices[order]][kept]
         in_third = np.bincount(row * len(THIRDS) + third[truth.indices], minlength=n * len(THIRDS)).reshape(n, -1)
         weight = np.where(hit, inverse[labels], 0.0)
-        return cls(labels, hit, weight, third[labels], n_true, in_third, best, truth.indices, log_probability)
+        return cls(labels, hit, weight, third[labels], n_true, in_third, best, truth.indices, log_probability, share)
 
     def hits(self, prefix: str, k: int) -> Hits:
         """The first k places, of which those count that hit the part of the labels that a key's prefix names."""
@@ -59,7 +61,9 @@ class Judged:
             part = PREFIXES.index(prefix) - 1
             hit, n_true = hit & (self.third[:, :k] == part), self.n_true_in_third[:, part]
         gain = np.where(hit, self.weight[:, :k], 0.0)
-        return Hits(hit, gain, n_true, self.n_true, self.best[:, :k], self.log_probability)
+        offered = self.labels[:, :k] != NO_LABEL
+        share = None if self.share is None else self.share[:, :k]
+        return Hits(hit, gain, n_true, self.n_true, self.best[:, :k], self.log_probability, offered, share)
 
 
 def row_sums(block: Judged, metrics: Iterable[RowMetric], ks: Sequence[int]) -> tuple[dict[str, Float64], Ratios]:

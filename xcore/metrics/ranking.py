@@ -60,6 +60,7 @@ def evaluate(
     n_bootstrap: int = 1000,
     rng: np.random.Generator,
     log_probability: Float64 | None = None,
+    shares: bool = False,
 ) -> Evaluation:
     """Measure a ranking against the truth, for all labels and by head, torso and tail.
 
@@ -77,6 +78,9 @@ def evaluate(
         Resamples of rows behind the intervals; 0 gives none. Rows are drawn from `rng`; nothing is ranked again.
     log_probability : float64 (n,), optional
         Log probability of each row's one true label (`log_probabilities`). Metrics that need it are left out without.
+    shares : bool
+        Whether the scores of the ranking estimate how likely each label is true. Metrics that need it are left out
+        without.
 
     Notes
     -----
@@ -87,7 +91,7 @@ def evaluate(
     _check(top, truth, ks, train_counts)
     if log_probability is not None and log_probability.shape != (len(top),):
         raise ConfigError(f"log_probability must have one value per row ({len(top)},), got {log_probability.shape}")
-    metrics = measurable(METRICS.values(), truth, log_probability)
+    metrics = measurable(METRICS.values(), truth, log_probability, shares)
     by_row = [metric for metric in metrics if isinstance(metric, RowMetric)]
     by_label = [metric for metric in metrics if isinstance(metric, LabelMetric)]
     inverse = 1.0 / propensities(train_counts, n_train, a, b)
@@ -97,7 +101,8 @@ def evaluate(
     sums = RatioSums(blocks, n_bootstrap, rng)
     for i, rows in enumerate(blocks):
         known = None if log_probability is None else log_probability[rows]
-        block = Judged.of(top.labels[rows, : max(ks)], truth[rows], inverse, third, known)
+        share = top.scores[rows, : max(ks)].astype(np.float64) if shares else None
+        block = Judged.of(top.labels[rows, : max(ks)], truth[rows], inverse, third, known, share)
         tally.add(block)
         sums.add(i, *row_sums(block, by_row, ks))
     values, intervals = sums.finish()
@@ -143,13 +148,17 @@ def row_values(
     return numerators, denominators
 
 
-def measurable(metrics: Iterable[AnyOf], truth: CSR, log_probability: Float64 | None = None) -> list[AnyOf]:
-    """The metrics that are defined for these rows: some need one true label in every row, or its probability."""
+def measurable(
+    metrics: Iterable[AnyOf], truth: CSR, log_probability: Float64 | None = None, shares: bool = False
+) -> list[AnyOf]:
+    """The metrics that are defined here: some need one true label per row, its probability, or scores as shares."""
     one_label = bool((np.diff(truth.indptr) == 1).all())
     return [
         metric
         for metric in metrics
-        if (one_label or not metric.one_label) and (log_probability is not None or not metric.needs_probabilities)
+        if (one_label or not metric.one_label)
+        and (log_probability is not None or not metric.needs_probabilities)
+        and (shares or not metric.needs_shares)
     ]
 
 

@@ -47,7 +47,8 @@ def test_an_evaluation_shows_metrics_with_intervals_by_rank_and_tracks_them_by_s
     (table,) = view.tables(artifact)
     assert table.columns == ["metric, %", "@1", "@5"]
     assert table.rows[0] == ["precision", "51.00 (45.0-55.0)", "55.00"]
-    assert [row[0] for row in table.rows] == [*names, "recall, head", "recall, torso", "recall, tail"]
+    titles = [name if METRICS[name].unit == "share" else f"{name} (not in %)" for name in names]
+    assert [row[0] for row in table.rows] == [*titles, "recall, head", "recall, torso", "recall, tail"]
     assert table.rows[-1] == ["recall, tail", "25.00", "25.00"]
     ((step, tracked),) = view.points(artifact)
     assert step == 0
