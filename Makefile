@@ -27,8 +27,9 @@ types: $(READY) ## mypy, strict
 serve: $(READY) ## Prefect, MLflow and a worker on this machine; PROFILE=postgres keeps their records in PostgreSQL
 	$(BIN)/eyrie serve --profile $(PROFILE) $(OPTIONS)
 
-kernels: ## throw compiled kernels away: numba does not see edits in other modules than a kernel's own
+kernels: $(READY) ## compile kernels again: numba does not see edits in other modules than a kernel's own
 	find xcore benchmarks -name '*.nb[ic]' -delete
+	$(BIN)/eyrie kernels
 
 clean: ## remove the environment and all results
 	rm -rf $(VENV) work
@@ -37,4 +38,5 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,postgres,omikuji,encoder,transformer,memory]'
+	$(BIN)/eyrie kernels
 	touch $@

@@ -172,6 +172,8 @@ def _add_service_commands(commands: Any) -> None:
     options.add_argument("path", nargs="?", help="such as model, model.parabel, data.reader.csv or score.cut")
     options.add_argument("--markdown", action="store_true", help="print docs/reference.md")
     options.set_defaults(run=_options)
+    kernels = commands.add_parser("kernels", help="compile what runs need, once per machine; set-up does this")
+    kernels.set_defaults(run=_kernels)
     env = commands.add_parser("env", help="print the variables by which other programs reach the services")
     env.set_defaults(run=_env)
 
@@ -258,6 +260,12 @@ def _options(arguments: argparse.Namespace) -> int:
     from flows.option_commands import show_options
 
     return show_options(arguments.path, arguments.markdown)
+
+
+def _kernels(arguments: argparse.Namespace) -> int:
+    from flows.kernels import compile_kernels
+
+    return compile_kernels()
 
 
 def _env(arguments: argparse.Namespace) -> int:

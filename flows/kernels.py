@@ -1,0 +1,93 @@
+"""``eyrie kernels``: compile what runs need, once per machine, before the first of them waits for it.
+
+numba compiles a kernel for the types of its arguments when it is first called, and keeps the result beside the code.
+So small examples of the usual runs are run in a folder that is thrown away. Each is a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+_ROWS = {"kind": "generated", "n_train": 600, "n_test": 100, "n_labels": 40, "noise": 0.6}
+_TEXTS = {"kind": "jsonl", "text": "text", "labels": "labels"}
+# The longest first: what is left at the end should be short. Labels of groups and the sampler's tree take most.
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "labels of groups": {"data": {"reader": _ROWS | {"group_size": 4}}, "model": {"kind": "ova"}},
+    "negative-sampling": {
+        "data": {"reader": _ROWS | {"group_size": 4}},
+        "imputer": {"kind": "baseline"},
+        "model": {"kind": "negative-sampling"},
+    },
+    "text and parabel": {"data": {"reader": _TEXTS}, "model": {"kind": "parabel"}},
+}
+
+
+def compile_kernels() -> int:
+    """Run all examples, as many at a time as there are processors, and say how far it is."""
+    console = Console(stderr=True)
+    start, compiled = time.monotonic(), 0.0
+    with _bar(console) as bar, ProcessPoolExecutor(_processors(), get_context("spawn")) as pool:
+        task = bar.add_task("compiling kernels", total=len(EXAMPLES))
+        running = {pool.submit(compile_for, name): name for name in EXAMPLES}
+        for name, seconds in _ended(running):
+            compiled += seconds
+            bar.update(task, advance=1)
+            if not console.is_terminal:
+                console.print(f"kernels for {name}: compiled for {seconds:.1f} s", highlight=False)
+    spent = time.monotonic() - start
+    print(f"kernels are compiled: {compiled:.1f} s of compiling in {spent:.1f} s; later runs find them")
+    return 0
+
+
+def _ended(running: dict[Future[float], str]) -> Iterator[tuple[str, float]]:
+    for future in as_completed(running):
+        yield running[future], future.result()
+
+
+def _bar(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+def _processors() -> int:
+    return min(len(os.sched_getaffinity(0)), len(EXAMPLES))
+
+
+def compile_for(name: str) -> float:
+    """Run one example in a work folder of its own; returns the seconds in which kernels were compiled."""
+    from flows.params import PipelineParams
+    from flows.plans import plan_pipeline
+    from xcore.artifacts import Store
+    from xcore.numeric.stopwatch import Stopwatch
+
+    with TemporaryDirectory(prefix="eyrie-kernels-") as folder, Stopwatch() as watch:
+        params = PipelineParams.model_validate(_with_files(EXAMPLES[name], Path(folder)))
+        store = Store(folder)
+        for recipe in plan_pipeline(params).evaluation.lineage():
+            store.make(recipe)
+    return watch.compile_seconds
+
+
+def _with_files(example: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The example's parameters, with files where its reader wants them."""
+    if example["data"]["reader"] is not _TEXTS:
+        return example
+    texts = (f"word{row % 7} word{row % 11} word{row % 13}" for row in range(400))
+    lines = [{"text": text, "labels": [f"label{row % 20}"]} for row, text in enumerate(texts)]
+    files = {}
+    for split, rows in {"train": lines, "test": lines[:50]}.items():
+        path = folder / f"{split}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        files[split] = [str(path)]
+    return example | {"data": {"reader": _TEXTS, **files}}
