@@ -33,12 +33,12 @@ def main() -> int:
     for row in importlib.import_module(f"benchmarks.{arguments.name}").run(arguments.quick):
         rows.append(without_goal_of_full_size(row) if arguments.quick else row)
         if not arguments.json:
-            _show(rows[-1])
+            show(rows[-1])
     print(json.dumps(rows) if arguments.json else f"\nload average {before:.2f} before, {load():.2f} after")
     return int(any(row["ok"] is False for row in rows))
 
 
-def _show(row: Row) -> None:
+def show(row: Row) -> None:
     """Print a row at once: a benchmark may take long, and what it has measured is not to be lost."""
     verdict = {True: "ok", False: "MISSED", None: ""}[row["ok"]]
     value = f"{row['value']:.4g}"

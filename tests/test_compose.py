@@ -47,7 +47,7 @@ def test_every_service_of_ours_has_the_settings_of_the_command_line() -> None:
 def test_every_command_takes_its_options() -> None:
     options = {option for parameter in mlflow_server.params for option in parameter.opts}
     given = {word for word in SERVICES["mlflow"]["command"] if word.startswith("--")}
-    assert SERVICES["mlflow"]["command"][:2] == ["mlflow", "server"]
+    assert SERVICES["mlflow"]["command"][:4] == ["python", "-m", "flows.operations.mlflow_app", "server"]
     assert given <= options
     for name in ("prefect", "worker", "deploy"):
         program, *words = SERVICES[name]["command"]
@@ -69,6 +69,16 @@ def test_the_prefect_server_answers_to_the_names_that_containers_and_browsers_ca
     called = {urlsplit(SERVICES["worker"]["environment"]["PREFECT_API_URL"]).netloc}
     origins = prefect["environment"]["PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS"].split(",")
     assert called | {urlsplit(origin).netloc for origin in origins} <= set(trusted_names("0.0.0.0", 4200))
+
+
+def test_the_mlflow_server_answers_to_the_names_that_containers_and_browsers_call_it_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mlflow = SERVICES["mlflow"]["environment"]
+    monkeypatch.setenv("EYRIE_TRUSTED_HOSTS", mlflow["EYRIE_TRUSTED_HOSTS"])
+    called = {urlsplit(SERVICES["worker"]["environment"]["MLFLOW_TRACKING_URI"]).netloc}
+    allowed = set(mlflow["MLFLOW_SERVER_ALLOWED_HOSTS"].split(","))
+    assert called | allowed <= set(trusted_names("0.0.0.0", 5000))
 
 
 def test_nothing_is_published_beyond_loopback() -> None:

@@ -1,28 +1,30 @@
 """Faults on purpose: kills, damaged files, odd input, little room, races, other surroundings. Nothing may go wrong.
 
 Each row counts what was tried. A row's goal is the number of faults that were neither survived nor refused: none.
-``--quick`` tries a small part of everything, and is part of the tests.
+``--quick`` tries a small part of everything, and is part of the tests. ``python -m benchmarks.faults PART`` runs one
+part alone.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.faults import corruption, fuzzing, kills, surroundings
 from benchmarks.faults.outcome import Outcome
 from benchmarks.harness import Goal, Row, row
 
+PARTS = {"kills": kills, "surroundings": surroundings, "corruption": corruption, "fuzzing": fuzzing}
 NONE = Goal(0, at_least=False)
 
 
-def run(quick: bool) -> Iterator[Row]:
-    """All faults; what went wrong is printed to stderr."""
+def run(quick: bool, parts: Iterable[str] = PARTS) -> Iterator[Row]:
+    """All faults, or those of some parts; what went wrong is printed to stderr."""
     with tempfile.TemporaryDirectory(prefix="eyrie-faults-") as folder:
-        for part in (kills, surroundings, corruption, fuzzing):
-            for outcome in part.outcomes(Path(folder), quick):
+        for name in parts:
+            for outcome in PARTS[name].outcomes(Path(folder), quick):
                 yield from _rows(outcome)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.outcome import Outcome
-from benchmarks.faults.work import Child, digest, make_all
+from benchmarks.faults.work import MODELS, Child, digest, make_all, sound_store
 from xcore.artifacts import ArtifactRef, Store
 from xcore.errors import ArtifactError
 
@@ -19,11 +19,12 @@ Way = Callable[[Path, Path], object]  # the file, and another file of the store
 
 
 def outcomes(folder: Path, quick: bool) -> Iterator[Outcome]:
-    """All stores that the kills left in the folder."""
-    for root in sorted(folder.glob("sound-*")):
+    """The store of an undisturbed run of each model."""
+    for model in ["parabel"] if quick else MODELS:
+        root = sound_store(folder, model)
         yield _of_files(root)
         yield _of_fields(root)
-        yield _made_again(root, root.name.removeprefix("sound-"), quick)
+        yield _made_again(root, model, quick)
 
 
 def _cut(path: Path, other: Path) -> None:
@@ -71,7 +72,7 @@ def _remove(path: Path) -> None:
 def _of_files(root: Path) -> Outcome:
     """Damage each file in each way, look, and put it back."""
     outcome = Outcome(f"damaged files, {root.name.removeprefix('sound-')}")
-    files = sorted(path for path in root.glob("*/*/*") if path.is_file() and path.stat().st_size)
+    files = sorted(path for path in root.glob("[!.]*/*/*") if path.is_file() and path.stat().st_size)
     for path in files:
         whole = path.read_bytes()
         for name, damage in WAYS.items():
@@ -98,7 +99,7 @@ def _look(outcome: Outcome, root: Path, path: Path, name: str) -> None:
 def _of_fields(root: Path) -> Outcome:
     """Change each field of each manifest, with and without a digest that fits."""
     outcome = Outcome(f"edited manifests, {root.name.removeprefix('sound-')}")
-    for path in sorted(root.glob("*/*/manifest.json")):
+    for path in sorted(root.glob("[!.]*/*/manifest.json")):
         whole = path.read_text()
         for field, value in json.loads(whole).items():
             for other in OTHERS:
@@ -118,7 +119,7 @@ def _made_again(root: Path, model: str, quick: bool) -> Outcome:
     outcome, expected = Outcome(f"made again, {model}"), digest(root)
     ways = list(WAYS.values())
     for turn in range(1 if quick else 3):
-        for number, folder in enumerate(sorted(root.glob("*/*/"))):
+        for number, folder in enumerate(sorted(root.glob("[!.]*/*/"))):
             files = sorted(path for path in folder.iterdir() if path.is_file() and path.stat().st_size)
             if files:
                 ways[(number + turn) % len(ways)](files[(number + turn) % len(files)], Path(__file__))

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from benchmarks.faults.mutation import mutated, odd_value
 from benchmarks.faults.outcome import Outcome
-from benchmarks.faults.work import DEMO, Child
+from benchmarks.faults.work import DEMO, Child, sound_store
 from flows.params import PipelineParams
 from flows.presets import load_params
 from xcore.components import silent
@@ -186,7 +186,7 @@ def _served(n: int, folder: Path, outcome: Outcome, place: Path) -> None:
     from xcore.models.family import load_model
 
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    sound, draws, served = folder / "sound-parabel", random.Random(3), ServedModel()
+    sound, draws, served = sound_store(folder, "parabel"), random.Random(3), ServedModel()
     labels = pq.read_table(next(sound.glob("dataset/*/labels.parquet")))
     served._scorer = Scorer.of_labels(
         load_model(next(sound.glob("model/*"))), "sparse", labels["id"], labels["name"], None

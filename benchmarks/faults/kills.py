@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.faults.outcome import Outcome
-from benchmarks.faults.work import MODELS, Child, digest, make_all, manifests
+from benchmarks.faults.work import MODELS, Child, digest, make_all, manifests, sound_store
 from xcore.artifacts import Store
 
 KILLS = 200
 
 
 def outcomes(folder: Path, quick: bool) -> Iterator[Outcome]:
-    """One outcome for each model; the store of an undisturbed run stays in the folder ``sound-MODEL``."""
+    """One outcome for each model."""
     names = ["parabel"] if quick else list(MODELS)
     for name in names:
         yield _kills(folder, name, 6 if quick else -(-KILLS // len(names)))
@@ -26,19 +26,17 @@ def outcomes(folder: Path, quick: bool) -> Iterator[Outcome]:
 
 def _kills(folder: Path, name: str, wanted: int) -> Outcome:
     outcome, log, draws = Outcome(f"kill -9, {name}"), folder / "kills.log", random.Random(0)
-    sound = folder / f"sound-{name}"
-    Child(partial(make_all, sound, name), log).wait()  # compiles what is not compiled yet
-    shutil.rmtree(sound)
-    before = time.monotonic()
-    code = Child(partial(make_all, sound, name), log).wait()
-    seconds, expected = time.monotonic() - before, digest(sound)
-    outcome.check(code == 0, f"the undisturbed run ended with {code}: {log.read_text()[-2000:]}")
+    expected = digest(sound_store(folder, name))
     root = folder / "killed"
+    shutil.rmtree(root, ignore_errors=True)
+    before = time.monotonic()
+    Child(partial(make_all, root, name), log).wait()  # once more, now that all is compiled
+    seconds = time.monotonic() - before
     while outcome.counts["killed"] < wanted:
         shutil.rmtree(root, ignore_errors=True)
         _until_done(outcome, root, name, draws, seconds, log)
         outcome.counts["resumed to the end"] += 1
-        outcome.check(digest(root) == expected, f"{name}: other bytes after {outcome.counts['killed']} kills")
+        _compare(outcome, digest(root), expected)
         _check_leftovers(outcome, root, expected)
     return outcome
 
@@ -69,3 +67,10 @@ def _check_leftovers(outcome: Outcome, root: Path, expected: dict[str, dict[str,
         store.remove_folder(path)
     left = [str(path) for path in root.glob(".staging/*")]
     outcome.check(not left and digest(root) == expected, f"strays after collecting: {left}")
+
+
+def _compare(outcome: Outcome, found: dict[str, dict[str, str]], expected: dict[str, dict[str, str]]) -> None:
+    """Note the files that are missing, too many or different."""
+    pairs = {(artifact, file) for store in (found, expected) for artifact in store for file in store[artifact]}
+    other = [f"{a}/{f}" for a, f in sorted(pairs) if found.get(a, {}).get(f) != expected.get(a, {}).get(f)]
+    outcome.check(not other, f"other bytes after {outcome.counts['killed']} kills: {other}")

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.faults.outcome import Outcome
-from benchmarks.faults.work import REFUSED, Child, digest, make_all
+from benchmarks.faults.work import REFUSED, Child, digest, make_all, sound_store
 from benchmarks.harness import ROOT
 
 MODEL = "parabel"
@@ -28,8 +28,8 @@ SURROUNDINGS = (
 
 
 def outcomes(folder: Path, quick: bool) -> Iterator[Outcome]:
-    """Needs the store of an undisturbed run, which the kills leave in the folder."""
-    expected = digest(folder / f"sound-{MODEL}")
+    """All must end with the bytes of an undisturbed run."""
+    expected = digest(sound_store(folder, MODEL))
     yield _little_room(folder, expected, quick)
     if not quick:
         yield _little_memory(folder, expected)

@@ -7,7 +7,8 @@ import resource
 import signal
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ MODELS = {
     "memory": ("model.kind=memory",),
     "network": ("model.kind=network", "model.epochs=3"),
     "label-subset": ("model.kind=label-subset",),
+    "siamesexml": (
+        "model.kind=siamesexml",
+        "model.encoder={dimensions: 16, epochs: 2}",
+        "model.classifiers={epochs: 2}",
+        "model.joint_epochs=1",
+    ),
+    "deep-miml": ("model.kind=deep-miml", "model.epochs=3"),
+    "co-attention": ("model.kind=co-attention", "model.epochs=3"),
     "ensemble": (
         "model.kind=ensemble",
         "model.members=[{model: {kind: ova}}, {model: {kind: parabel}}]",
@@ -49,9 +58,20 @@ def make_all(root: Path, model: str) -> None:
         store.make(recipe)
 
 
+def sound_store(folder: Path, model: str) -> Path:
+    """The store of an undisturbed run, made at its first use."""
+    root = folder / f"sound-{model}"
+    if not root.is_dir():
+        log = folder / "sound.log"
+        code = Child(partial(make_all, root, model), log).wait()
+        if code:
+            raise EyrieError(f"the undisturbed run of {model} ended with {code}: {log.read_text()[-2000:]}")
+    return root
+
+
 def digest(root: Path) -> dict[str, dict[str, str]]:
     """Digests of the files of all artifacts. Nothing but plain reading: a library's threads do not survive a fork."""
-    folders = sorted(path.parent for path in root.glob("*/*/manifest.json"))
+    folders = sorted(path.parent for path in _manifest_files(root))
     return {
         f"{folder.parent.name}/{folder.name}": {
             path.name: file_sha256(path) for path in sorted(folder.iterdir()) if path.name != "manifest.json"
@@ -62,7 +82,12 @@ def digest(root: Path) -> dict[str, dict[str, str]]:
 
 def manifests(root: Path) -> dict[str, bytes]:
     """The manifests as they stand: they say when an artifact was made."""
-    return {str(path.parent): path.read_bytes() for path in root.glob("*/*/manifest.json")}
+    return {str(path.parent): path.read_bytes() for path in _manifest_files(root)}
+
+
+def _manifest_files(root: Path) -> Iterator[Path]:
+    """Manifests of artifacts; one in the staging folder belongs to a step that was killed before it was published."""
+    return root.glob("[!.]*/*/manifest.json")
 
 
 class Child:

@@ -29,6 +29,7 @@ from xcore.errors import ArtifactDamaged, ArtifactError, ArtifactMissing, Config
 from xcore.files import replacing
 
 STAGING = ".staging"
+UPLOAD_BYTES = 1 << 23
 log = logging.getLogger(__name__)
 
 
@@ -248,7 +249,14 @@ class Store:
             for entry in self._folders(kind)
             if (ref := ArtifactRef.of(kind, entry.base_name)) and not self.holds(ref)
         ]
-        return [entry.path for entry in (*self._folders(STAGING), *unfinished) if _changed_before(entry, limit)]
+        return [entry.path for entry in (*self._folders(STAGING), *unfinished) if self._is_older(entry, limit)]
+
+    def _is_older(self, entry: pafs.FileInfo, limit: datetime) -> bool:
+        """Whether nothing in a folder has changed since. Folders of an object store have no time: their files do."""
+        if entry.mtime is not None:
+            return bool(entry.mtime <= limit)
+        inside = self.filesystem.get_file_info(pafs.FileSelector(entry.path, recursive=True, allow_not_found=True))
+        return all(found.mtime is None or found.mtime <= limit for found in inside)
 
     def remove(self, ref: ArtifactRef) -> None:
         """Remove an artifact: the manifest first, so that it is gone at once for everyone."""
@@ -292,12 +300,14 @@ class Store:
             if self.is_local:
                 self.filesystem.move(str(directory / name), target)
             else:
-                pafs.copy_files(
-                    str(directory / name),
-                    target,
-                    source_filesystem=pafs.LocalFileSystem(),
-                    destination_filesystem=self.filesystem,
-                )
+                self._upload(directory / name, target)
+
+    def _upload(self, path: Path, target: str) -> None:
+        """Put a file into the object store. `pyarrow.fs.copy_files` passes over a refused upload without an error."""
+        stream = self.filesystem.open_output_stream(target)
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, stream, UPLOAD_BYTES)
+        stream.close()  # not after an error: closing would complete a part
 
     def _make_room(self, manifest: Manifest) -> None:
         """Remove what would be in the way of an artifact that was damaged and is made again."""
@@ -346,10 +356,6 @@ def _remote(uri: str) -> tuple[pafs.FileSystem, str]:
             f"{uri!r} cannot be the root of a store: {error}. Expected a folder, or a URI such as s3://bucket/store"
         ) from None
     return filesystem, root
-
-
-def _changed_before(entry: pafs.FileInfo, limit: datetime) -> bool:
-    return entry.mtime is None or entry.mtime <= limit
 
 
 def _manifest_of(recipe: Recipe, directory: Path, counts: Mapping[str, object], meter: Meter) -> Manifest:
