@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -12,6 +12,8 @@ from xcore.siamese.modules import FittedClassifiers, FittedEncoder, FittedShortl
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData, Wish
 from xcore.training.stages import Stage
+
+LossKind: TypeAlias = Literal["softmax", "likelihood"]
 
 
 class SiameseEncoder(Stage):
@@ -23,6 +25,8 @@ class SiameseEncoder(Stage):
       those that carry the label too. Only the nearest of them count, and one more from an index of training rows.
     - An epoch has as many draws as there are labels or labelled rows, whichever is more. The paper draws each label
       once per epoch and trains for more epochs.
+    - With loss softmax, each label chooses its row among those of a quarter of the batch, and each row its label. The
+      options `negatives`, `both_sides`, `refresh`, `ceiling` and `steepness` then have no use.
     - Left out of the release: its second loss against the centroid of two rows.
     - A step costs O(B D^2 + B^2 D) and does not depend on the number of rows or labels.
     """
@@ -58,8 +62,19 @@ class SiameseEncoder(Stage):
     )
     learning_rate: float = Field(0.005, gt=0, description="Peak learning rate of AdamW.")
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay of AdamW.")
+    loss: LossKind = Field(
+        "softmax",
+        description="softmax: cross-entropy of each positive pair against all other pairs of a quarter of the batch, "
+        "ours. likelihood: the loss of the paper, over a few hard negatives.",
+    )
+    temperature: float = Field(
+        0.05, gt=0, le=10, description="Cosines are divided by it in a softmax. A low one looks at the nearest only."
+    )
     negatives: int = Field(
-        3, ge=1, le=1000, description="Number of rows that each label is pushed away from per step (kappa)."
+        3,
+        ge=1,
+        le=1000,
+        description="Number of rows that each label is pushed away from per step (kappa), with loss likelihood.",
     )
     both_sides: bool = Field(
         True,
@@ -137,6 +152,8 @@ class Classifiers(Stage):
     -----
     - The table of the encoder stays as it is, its residual block is trained. Only labels of a row and of its shortlist
       get a gradient.
+    - With loss softmax, the labels of all shortlists of a quarter of the batch are the negatives of each of its rows.
+      The options `ceiling`, `steepness` and `cut` then have no use. A target q weighs its positive by q.
     - A step costs O(B S (D + D^2)) at most for shortlists of S labels, whatever the number of labels.
     - Memory: eta and the two moments of Adam, 12 D bytes per label.
     """
@@ -151,6 +168,14 @@ class Classifiers(Stage):
     )
     learning_rate: float = Field(0.0005, gt=0, description="Peak learning rate of AdamW.")
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay of AdamW. It draws eta back to 0.")
+    loss: LossKind = Field(
+        "softmax",
+        description="softmax: cross-entropy of each positive against the shortlists of a quarter of the batch, ours. "
+        "likelihood: the loss of the paper, over the shortlist of the row.",
+    )
+    temperature: float = Field(
+        0.1, gt=0, le=10, description="Cosines are divided by it in a softmax. A low one looks at the nearest only."
+    )
     ceiling: float = Field(0.75, gt=0, lt=1, description="c of the likelihood c exp(d (cosine - 1)).")
     steepness: float = Field(3.0, ge=1, le=100, description="d of the likelihood c exp(d (cosine - 1)).")
     cut: float = Field(

@@ -19,7 +19,7 @@ from xcore.numeric.ragged import TokenRows
 from xcore.search.keys import unit_rows
 from xcore.siamese.encoder import Activation, Encoder, bag_of_tokens
 from xcore.siamese.fitting.classifiers import ClassifierProblem
-from xcore.siamese.fitting.likelihood import negative_loss, positive_loss
+from xcore.siamese.fitting.likelihood import negative_loss, positive_loss, softmax_loss
 from xcore.siamese.fitting.negatives import hardest_in_batch, nearest_wrong_rows, pairs_of_batch
 from xcore.siamese.modules import label_vectors
 from xcore.siamese.options import Classifiers, Shortlists, SiameseEncoder
@@ -168,15 +168,40 @@ def toy(n_labels_trained: int = TOPICS * LABELS_PER_TOPIC, seed: int = 0) -> Tra
 
 
 SMALL = SiameseXml(
+    encoder=SiameseEncoder(dimensions=32, epochs=12, learning_rate=0.03, profile="paper", loss="likelihood"),
+    shortlists=Shortlists(near=5, random=3),
+    classifiers=Classifiers(epochs=2, loss="likelihood"),
+)
+SOFTMAX = SiameseXml(
     encoder=SiameseEncoder(dimensions=32, epochs=12, learning_rate=0.03, profile="paper"),
     shortlists=Shortlists(near=5, random=3),
     classifiers=Classifiers(epochs=2),
 )
 
 
-def test_labels_with_tokens_of_their_own_are_found_after_module_1() -> None:
+def test_the_softmax_of_a_positive_leaves_out_the_other_positives_of_its_row() -> None:
+    cosines = torch.tensor([[0.5, 0.4, -0.2, 0.1], [0.3, 0.2, 0.1, 0.0]])
+    is_positive = torch.tensor([[True, True, False, False], [False, False, False, True]])
+    weights = torch.tensor([[0.5, 0.5, 9.0, 9.0], [9.0, 9.0, 9.0, 1.0]])
+    expected = 0.0
+    for row, own, weight in ((0, 0, 0.5), (0, 1, 0.5), (1, 3, 1.0)):
+        wrong = cosines[row][~is_positive[row]]
+        expected += weight * float(torch.log1p(torch.exp((wrong - cosines[row, own]) / 0.1).sum()))
+    assert float(softmax_loss(cosines, is_positive, weights, 0.1)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_row_without_negatives_has_no_softmax_loss_and_a_finite_gradient() -> None:
+    cosines = torch.tensor([[0.5, 0.4]], requires_grad=True)
+    loss = softmax_loss(cosines, torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 2), 0.05)
+    (gradient,) = torch.autograd.grad(loss, [cosines])
+    assert float(loss.detach()) == pytest.approx(0, abs=1e-6)
+    assert torch.equal(gradient, torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize("options", [SMALL, SOFTMAX], ids=["likelihood", "softmax"])
+def test_labels_with_tokens_of_their_own_are_found_after_module_1(options: SiameseXml) -> None:
     data, held_out = toy(), toy(seed=1)
-    model = SMALL.model_copy(update={"classifiers": Classifiers(epochs=0), "alpha": 1.0})
+    model = options.model_copy(update={"classifiers": Classifiers(epochs=0), "alpha": 1.0})
     top = model.fit(data, FitContext(rng=np.random.default_rng(0))).predict_topk(held_out.X, 1)
     assert (held_out.Y.toarray()[np.arange(len(top)), top.labels[:, 0]] > 0).mean() > 0.98
 
@@ -198,8 +223,8 @@ def problem_of(data: TrainingData, eta: np.ndarray | None = None) -> ClassifierP
     start = np.zeros(first.labels.shape, np.float32) if eta is None else eta
     rows, known = np.arange(data.Y.shape[0]), np.flatnonzero(first.is_known)
     return ClassifierProblem(
-        Classifiers(cut=0), data.X, data.Y, rows, lists.negatives, first.encoder, first.labels, known, start, None,
-        None, torch.device("cpu"),
+        Classifiers(cut=0, loss="likelihood"), data.X, data.Y, rows, lists.negatives, first.encoder, first.labels,
+        known, start, None, None, torch.device("cpu"),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from xcore.network.fitting import device_of
 from xcore.numeric.matrices import CSR, NO_LABEL, Float32, Int32, Int64
 from xcore.siamese.dev_rows import DevRows
 from xcore.siamese.encoder import Encoder, bag_of_tokens
-from xcore.siamese.fitting.likelihood import negative_loss, positive_loss
+from xcore.siamese.fitting.likelihood import negative_loss, positive_loss, softmax_loss
 from xcore.siamese.fitting.towers import TABLE, Towers, stacked
 from xcore.siamese.modules import FittedClassifiers, FittedEncoder, FittedShortlists, label_vectors
 from xcore.siamese.options import Classifiers
@@ -135,6 +135,8 @@ class ClassifierProblem:
         intermediate = self._intermediate(numbers, used, lookup)
         encoded = self.module.final(intermediate)
         vectors = normalize(encoded[len(numbers) :] + lookup(ETA, used.astype(np.int64)))
+        if self.options.loss == "softmax":
+            return self._softmax(encoded[: len(numbers)], vectors, labels, targets, places.reshape(labels.shape))
         chosen = vectors[torch.from_numpy(places.reshape(-1))].view(*labels.shape, -1)
         cosines = torch.einsum("bd,bsd->bs", encoded[: len(numbers)], chosen)
         c, d = self.options.ceiling, self.options.steepness
@@ -144,6 +146,17 @@ class ClassifierProblem:
             wrong = torch.where((q == 0) & (wrong < self.options.cut), 0.0, wrong)
         values = q * positive_loss(cosines, c, d) + (1 - q) * wrong
         return torch.where(torch.from_numpy(labels != NO_LABEL).to(self.device), values, 0.0).sum()
+
+    def _softmax(
+        self, rows: torch.Tensor, vectors: torch.Tensor, labels: Int64, targets: Float32, places: Int64
+    ) -> torch.Tensor:
+        """The mean cross-entropy of the labels of each row against the labels of all shortlists of the shard."""
+        of_rows = np.broadcast_to(np.arange(len(labels))[:, None], labels.shape)
+        is_own = (labels != NO_LABEL) & (targets > 0)
+        weights = np.zeros((len(labels), len(vectors)), np.float32)
+        weights[of_rows[is_own], places[is_own]] = (targets / is_own.sum(axis=1, keepdims=True))[is_own]
+        q = torch.from_numpy(weights).to(self.device)
+        return softmax_loss(rows @ vectors.T, q > 0, q, self.options.temperature)
 
     def _pairs(self, numbers: Int64) -> tuple[Int64, Float32]:
         """Labels (b, p + S) of some rows, their own first, and the targets; -1 for none."""

@@ -14,7 +14,7 @@ from xcore.numeric.matrices import CSR, NO_LABEL, Float32, Int32, Int64
 from xcore.numeric.parallel import single_threaded_blas
 from xcore.siamese.dev_rows import DevRows
 from xcore.siamese.encoder import Activation, Encoder, bag_of_tokens
-from xcore.siamese.fitting.likelihood import negative_loss, positive_loss
+from xcore.siamese.fitting.likelihood import negative_loss, positive_loss, softmax_loss
 from xcore.siamese.fitting.negatives import hardest_in_batch, nearest_wrong_rows, pairs_of_batch
 from xcore.siamese.fitting.towers import TABLE, Towers, stacked
 from xcore.siamese.label_rows import LabelRows, label_rows
@@ -124,13 +124,17 @@ class EncoderProblem:
 
     def prepare(self, examples: Int64, step: int) -> None:
         """Draw the labels and rows of a step, and choose the negatives among the whole batch."""
+        rng = np.random.default_rng([self.seed, 2, step])
+        labels = self._drawn_labels(examples, rng)
+        rows = self._drawn_rows(labels, rng)
+        if self.options.loss == "softmax":
+            none = np.empty((len(labels), 0), np.int64)
+            self.batch = Batch(examples, labels, rows, none, none)
+            return
         epoch, number = divmod(step, self.schedule.steps_per_epoch)
         refresh = self.options.refresh
         if refresh and number == 0 and epoch % refresh == 0 and epoch:
             self.offline = self._nearest_wrong(epoch)
-        rng = np.random.default_rng([self.seed, 2, step])
-        labels = self._drawn_labels(examples, rng)
-        rows = self._drawn_rows(labels, rng)
         encoder = self.module.present()
         used, places = np.unique(labels, return_inverse=True)
         of_labels, of_rows = encoder.encode(self.labels.X[used])[places], encoder.encode(self.X[rows])
@@ -181,6 +185,8 @@ class EncoderProblem:
         embedded = self.module.final(both)
         texts = embedded[torch.from_numpy(label_at.reshape(of_labels.shape))]
         paired = embedded[torch.from_numpy(len(labels) + row_at.reshape(of_rows.shape))]
+        if self.options.loss == "softmax":
+            return self._softmax(own, texts[:, 0], paired[:, 0])
         c, d = self.options.ceiling, self.options.steepness
         total = positive_loss((texts[:, 0] * paired[:, 0]).sum(dim=1), c, d).sum()
         for one, others, numbers in (
@@ -190,6 +196,19 @@ class EncoderProblem:
             wrong = negative_loss(torch.einsum("bd,bkd->bk", one, others), c, d)
             total = total + torch.where(torch.from_numpy(numbers != NO_LABEL).to(self.device), wrong, 0.0).sum()
         return total
+
+    def _softmax(self, own: Batch, texts: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Each label chooses its row among those of the shard, and each row its label; the mean of both.
+
+        Pairs that belong together by chance are no negatives, and they are no positives either.
+        """
+        belongs = pairs_of_batch(self.Y, own.rows, own.labels).toarray() > 0
+        is_positive = torch.from_numpy(belongs).to(self.device)
+        weights = torch.eye(len(belongs), device=self.device)
+        cosines = texts @ rows.T
+        options = (weights, self.options.temperature)
+        both = softmax_loss(cosines, is_positive, *options) + softmax_loss(cosines.T, is_positive.T, *options)
+        return both / 2
 
     def evaluate(self) -> dict[str, float]:
         """Precision at 1 and nDCG at 5 of the dev rows by cosine with all known labels."""
