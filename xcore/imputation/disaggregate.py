@@ -103,7 +103,7 @@ class Disaggregate(Imputer):
         system = ridge_system(with_intercept(X), np.unique(groups.members.indices), penalty, self.joint_features)
         sketch = sketch_rows(system)
         folds = left_out(system.rest, sketch, groups)
-        sharpness = rehearse(system, folds, groups, self.rounds)
+        sharpness = rehearse(system, sketch, folds, groups, self.rounds)
         candidates = Candidates.of(pairs)
         question = _Question(candidates, sketch, folds, known, _reach(system, sketch), sharpness.turns)
         state = State.of(np.repeat(_first_shares(pairs, groups), pairs.size).astype(np.float32))

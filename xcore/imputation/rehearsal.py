@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from xcore.grouping.groups import Groups
 from xcore.imputation.column_products import PANEL, add_weighted
+from xcore.imputation.pooling import Halves, Pooled, only_group, pool
 from xcore.imputation.posterior import given_count, given_mean, mean_given_some
 from xcore.imputation.ridge import FOLD, LeftOut, RidgeSystem, project_rows, scores_of_rest
 from xcore.imputation.sharpness import (
@@ -47,21 +48,28 @@ class Sharpness(NamedTuple):
     held_out: dict[str, float]
 
 
-def rehearse(system: RidgeSystem, folds: LeftOut, groups: Groups, rounds: int) -> Sharpness:
+def rehearse(system: RidgeSystem, sketch: Float32, folds: LeftOut, groups: Groups, rounds: int) -> Sharpness:
     """Alternate regression and reassignment for 32 labels, without a fifth of the groups (4,096 rows at most).
 
     In each turn the exponent is the one with which the scores that groups get without themselves best explain their
-    own labels. That is a little too sharp: each group has had a hand in the chances of all others. Groups that were
-    held out in all turns have not. They say with which exponent confidences are reported, and whether soft targets
-    explain more than those of the best members. The first two turns have an exponent of at least 2, because scores
-    fitted to equal shares underrate the differences. Without counts no turn has more than 2.2: the counts are estimated
-    from the scores, and sharp chances and high counts would confirm each other.
+    own labels. That is too sharp: each group has had a hand in the chances of all others. Groups that were held out in
+    all turns have not, and say whether soft targets explain more than those of the best members.
+
+    Two measures say with which exponent confidences are reported: the held-out groups, and another fifth of the groups
+    that took part pooled in pairs. Of a pooled pair it is known which half has a label (`xcore.imputation.pooling`).
+    Both measures err on the sharp side, and the lower exponent is taken.
+
+    The first two turns have an exponent of at least 2, because scores fitted to equal shares underrate the differences.
+    Without counts no turn has more than 2.2: the counts are estimated from the scores, and sharp chances and high
+    counts would confirm each other.
 
     Rows of held-out groups have their own predictions as targets. A regression with such targets is the one without
     these rows, so the factor of all rows serves here too. Cost O(32 (nnz(X) + n g + h^2)) per turn; memory O(32 n).
     """
-    stage = _Stage.of(groups)
-    targets, turns = stage.shares(), np.empty(rounds)
+    pooled = pool(groups, _to_pool(groups))
+    folds = pooled.folds(folds, system.rest, sketch)
+    stage = _Stage.of(pooled)
+    targets, turns, seen = stage.shares(), np.empty(rounds), np.empty((0, 0), np.float32)
     heard, held = stage.some(~stage.held), np.flatnonzero(stage.held)
     with single_threaded_blas():
         for turn in range(rounds):
@@ -69,12 +77,15 @@ def rehearse(system: RidgeSystem, folds: LeftOut, groups: Groups, rounds: int) -
             judged = stage.judged(heard, evidence)
             found = max(best_sharpness(judged), _LEAST_AT_FIRST if turn < _FIRST_TURNS else 0.0)
             turns[turn] = found if stage.known else min(found, _MOST_WITHOUT_COUNTS)
+            seen = evidence
             _reassign(stage, evidence, turns[turn], judged.prior(turns[turn]), targets)
         best_only = targets.copy()
         _keep_best(stage, best_only)
         soft, hard = (stage.judged(held, stage.evidence(system, folds, some)) for some in (targets, best_only))
-    reported = best_sharpness(soft)
-    gain = hard.likelihood(best_sharpness(hard)) - soft.likelihood(reported)
+    reported = best_sharpness(stage.of_all_labels(soft))
+    if len(pooled.halves):
+        reported = min(reported, best_sharpness(stage.halves(pooled, groups, seen)))
+    gain = hard.likelihood(best_sharpness(hard)) - soft.likelihood(best_sharpness(soft))
     surely_hard = bool(gain.sum() > 2 * np.sqrt(np.sum(gain**2)))
     right, error = ranking(soft, reported)
     told = {"groups": float(len(held)), "ranking": right, "ranking_error": error}
@@ -102,9 +113,9 @@ class _Stage(NamedTuple):
     n_rows: int
 
     @classmethod
-    def of(cls, groups: Groups) -> _Stage:
-        held = np.zeros(groups.n_groups, bool)
-        held[_drawn(groups.sizes, min(_MOST_ROWS, int(_HELD_SHARE * groups.sizes.sum())))] = True
+    def of(cls, pooled: Pooled) -> _Stage:
+        groups, held = pooled.groups, np.zeros(pooled.groups.n_groups, bool)
+        held[_drawn(groups.sizes[: len(pooled.stayed)], _part_of(groups))] = True
         counts = np.minimum(groups.labels[:, _some_labels(groups)].toarray(), groups.sizes[:, None])
         return cls(
             groups.members.indptr.astype(np.int64),
@@ -123,7 +134,22 @@ class _Stage(NamedTuple):
         parts = [np.arange(self.first[group], self.first[group + 1]) for group in groups]
         first = np.concatenate([[0], np.cumsum(np.diff(self.first)[groups])]).astype(np.int64)
         members = np.concatenate([np.zeros(0, np.int64), *parts])
-        return Judged(first, np.ascontiguousarray(evidence[members]), self.counts[groups], self.known)
+        weights = np.ones(self.counts.shape[1])
+        return Judged(first, np.ascontiguousarray(evidence[members]), self.counts[groups], self.known, weights)
+
+    def halves(self, pooled: Pooled, groups: Groups, evidence: Float32) -> Halves:
+        """The pooled groups with their evidence, apart and together."""
+        together = self.judged(pooled.places, evidence)
+        sizes = groups.sizes[pooled.halves]
+        counts = groups.labels[pooled.halves][:, _some_labels(pooled.groups)].toarray().astype(np.float64)
+        apart = together._replace(
+            first=np.concatenate([[0], np.cumsum(sizes)]), counts=np.minimum(counts, sizes[:, None])
+        )
+        return Halves(self.of_all_labels(apart), self.of_all_labels(together))
+
+    def of_all_labels(self, judged: Judged) -> Judged:
+        """The same, where the sampled labels count as all labels would: common ones are drawn more often."""
+        return judged._replace(weights=1.0 / np.sqrt(np.maximum(self.counts.sum(axis=0), 1.0)))
 
     def shares(self) -> Float32:
         """First targets (n, labels): the group's share, and the share of all members for held-out groups."""
@@ -163,6 +189,18 @@ class _Stage(NamedTuple):
         relative = scores[:, :n_labels] / np.maximum(carriers, 1e-6)[:n_labels].astype(np.float32)
         evidence: Float32 = np.log(np.maximum(relative, np.float32(FLOOR)))
         return evidence
+
+
+def _to_pool(groups: Groups) -> Int64:
+    """A fifth of the groups whose members are in no other group, in random order; too few groups are left alone."""
+    sizes = np.where(only_group(groups), groups.sizes, 0)
+    order = np.random.default_rng(1).permutation(np.flatnonzero(sizes > 0))
+    return np.sort(order[np.cumsum(sizes[order]) <= _part_of(groups)])
+
+
+def _part_of(groups: Groups) -> int:
+    """Rows that are held out, or pooled."""
+    return min(_MOST_ROWS, int(_HELD_SHARE * groups.sizes.sum()))
 
 
 def _drawn(sizes: Int64, most_rows: int) -> Int64:

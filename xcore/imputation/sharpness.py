@@ -7,7 +7,7 @@ group's share. The exponent that gives the counts of groups the highest likeliho
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numba
 import numpy as np
@@ -32,16 +32,23 @@ class Judged(NamedTuple):
     counts : float64 (groups, labels)
         How many members carry the label; where counts are not known, 1 if some do.
     known : whether counts are known.
+    weights : float64 (labels,)
+        How much the likelihood of each label counts.
     """
 
     first: Int64
     evidence: Float32
     counts: Float64
     known: bool
+    weights: Float64
 
     def likelihood(self, sharpness: float) -> Float64:
         """Log likelihood of each group's labels (groups,), each label with its own best prior odds."""
-        likelihood: Float64 = _likelihood(self, sharpness, self.prior(sharpness))
+        return self.likelihood_given(sharpness, self.prior(sharpness))
+
+    def likelihood_given(self, sharpness: float, prior: Float64) -> Float64:
+        """Log likelihood of each group's labels (groups,), for given prior log odds of the labels."""
+        likelihood: Float64 = _likelihood(self, sharpness, prior)
         return likelihood
 
     def prior(self, sharpness: float) -> Float64:
@@ -55,7 +62,15 @@ class Judged(NamedTuple):
         return 1.0 / (1.0 + np.exp(-log_odds))
 
 
-def best_sharpness(judged: Judged) -> float:
+class Likely(Protocol):
+    """Anything whose labels are more or less likely by the exponent."""
+
+    def likelihood(self, sharpness: float) -> Float64:
+        """Log likelihood of each group's labels."""
+        ...
+
+
+def best_sharpness(judged: Likely) -> float:
     """The exponent of the highest likelihood: coarse steps first, then finer ones around the best, then a parabola."""
     found: dict[int, float] = {}
 
@@ -154,10 +169,12 @@ def _likelihood(judged: Judged, sharpness: float, prior: Float64) -> Float64:
             for i in range(len(own)):
                 log_odds[i] = prior[k] + sharpness * own[i, k]
             if judged.known:
-                out[group] += likelihood_of_count(log_odds, judged.counts[group, k], scratch)
+                value = likelihood_of_count(log_odds, judged.counts[group, k], scratch)
             elif judged.counts[group, k] > 0:
-                out[group] += likelihood_of_some(log_odds, scratch)
+                value = likelihood_of_some(log_odds, scratch)
             else:
+                value = 0.0
                 for i in range(len(own)):
-                    out[group] -= max(log_odds[i], 0.0) + np.log1p(np.exp(-abs(log_odds[i])))
+                    value -= max(log_odds[i], 0.0) + np.log1p(np.exp(-abs(log_odds[i])))
+            out[group] += judged.weights[k] * value
     return out

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
+from xcore.grouping.groups import Groups
+from xcore.imputation.pooling import Halves, only_group, pool
 from xcore.imputation.sharpness import Judged, best_sharpness, ranking
 
 
@@ -13,7 +16,7 @@ def drawn(sharpness: float, known: bool, n_groups: int = 2000, size: int = 6) ->
     carries = rng.random(evidence.shape) < 1 / (1 + np.exp(-(np.log(0.2) + sharpness * evidence)))
     counts = carries.reshape(n_groups, size, 3).sum(axis=1).astype(np.float64)
     first = np.arange(0, n_groups * size + 1, size)
-    return Judged(first, evidence.astype(np.float32), counts if known else np.minimum(counts, 1), known)
+    return Judged(first, evidence.astype(np.float32), counts if known else np.minimum(counts, 1), known, np.ones(3))
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -34,3 +37,39 @@ def test_evidence_of_the_groups_ranks_them_and_noise_does_not() -> None:
     assert error < 0.1
     noise = judged._replace(evidence=np.random.default_rng(1).normal(size=judged.evidence.shape).astype(np.float32))
     assert ranking(noise, 2.0)[0] == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("sharpness", [0.5, 1.0, 2.0])
+def test_halves_of_pooled_groups_tell_the_exponent(sharpness: float, known: bool) -> None:
+    apart = drawn(sharpness, known)
+    pooled = apart.counts[::2] + apart.counts[1::2]
+    together = apart._replace(first=apart.first[::2], counts=pooled if known else np.minimum(pooled, 1))
+    assert best_sharpness(Halves(apart, together)) == pytest.approx(sharpness, rel=0.2)
+
+
+def test_evidence_that_only_knows_the_pool_says_nothing_about_its_halves() -> None:
+    """A leak raises the scores of all members of a group that has the label. The pool is known, so it is no news."""
+    apart = drawn(0.0, known=True, size=2)
+    pooled = apart.counts[::2] + apart.counts[1::2]
+    leak = np.repeat(pooled - pooled.mean(axis=0), 4, axis=0)
+    noise = 0.3 * np.random.default_rng(2).normal(size=leak.shape)
+    leaking = apart._replace(evidence=(leak + noise).astype(np.float32))
+    together = leaking._replace(first=leaking.first[::2], counts=pooled)
+    assert best_sharpness(together) > 0.6
+    assert best_sharpness(Halves(leaking, together)) < 0.4
+
+
+def test_pooled_groups_have_the_members_and_labels_of_both() -> None:
+    members = sp.csr_array(np.array([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 1]], np.float32))
+    labels = sp.csr_array(np.array([[2, 0], [1, 1], [0, 1]], np.float32))
+    pooled = pool(Groups(members, labels), np.array([0, 2]))
+    assert pooled.stayed.tolist() == [1]
+    assert pooled.groups.members.toarray().tolist() == [[0, 0, 1, 0, 0], [1, 1, 0, 1, 1]]
+    assert pooled.groups.labels.toarray().tolist() == [[1, 1], [2, 1]]
+    assert pool(Groups(members, labels, "set"), np.array([0, 1])).groups.labels.toarray().tolist() == [[0, 1], [1, 1]]
+
+
+def test_groups_that_share_a_row_are_not_pooled() -> None:
+    members = sp.csr_array(np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]], np.float32))
+    assert only_group(Groups(members, sp.csr_array((4, 1), dtype=np.float32))).tolist() == [False, False, True, False]
