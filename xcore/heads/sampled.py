@@ -27,7 +27,9 @@ class MultiHeadSampling(CodedHead):
 
     The classes are cut into groups of equal size. The softmax of a step runs over the groups of the batch's labels
     (each quarter of a batch has its own), or over `groups` groups per row. The weights grow with the number of labels,
-    the cost of a step does not. A prediction looks at all labels: what is of use are the features below the head.
+    the cost of a step does not. The logits of a batch are corrected by the chance that their group is in its softmax.
+    The paper does not do so; where groups are equally frequent it changes nothing. A prediction looks at all labels:
+    what is of use are the features below the head.
     """
 
     kind: Literal["mhs"] = "mhs"
@@ -52,7 +54,7 @@ class MultiHeadSampling(CodedHead):
     def module(self, n_classes: int, dimensions: int, shares: Float32, seed: int) -> SampledModule:
         from xcore.heads.fitting.sampled import SampledModule
 
-        return SampledModule(self, self.codec(n_classes, dimensions), dimensions, seed)
+        return SampledModule(self, self.codec(n_classes, dimensions), dimensions, shares, seed)
 
     def _chosen_lengths(self, n_classes: int, n_heads: int) -> tuple[int, ...]:
         """As many classes in all groups of a batch as there are groups."""

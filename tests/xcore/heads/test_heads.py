@@ -198,14 +198,26 @@ def test_products_by_group_have_the_gradient_of_the_same_sums() -> None:
     assert torch.autograd.gradcheck(lambda a, b: grouped_products(a, b, rows, groups), (own, tables))
 
 
-@pytest.mark.parametrize("groups", [0, 99])
-def test_sampling_all_groups_is_the_full_softmax(groups: int) -> None:
-    head = MultiHeadSampling(lengths=(5, 4), groups=groups).module(18, D, even(18), 0)
+@pytest.mark.parametrize(("groups", "lengths"), [(0, (6, 3)), (99, (6, 3)), (99, (5, 4))])
+def test_sampling_all_groups_is_the_full_softmax(groups: int, lengths: tuple[int, int]) -> None:
+    head = MultiHeadSampling(lengths=lengths, groups=groups).module(18, D, even(18), 0)
     unsettled(head)
     x = features(18)
     targets = Targets(18, 18, np.arange(18), np.arange(18), np.ones(18, np.float32))
     full = torch.from_numpy(x) @ head.tables[TABLE].T
     torch.testing.assert_close(loss_of(head, x, targets)[0], cross_entropy(full, torch.arange(18), reduction="sum"))
+
+
+def test_the_groups_of_a_batch_are_corrected_by_the_chance_that_they_are_in_it() -> None:
+    shares = np.array([0.5, 0.2, 0.1, 0.1, 0.05, 0.03, 0.02], np.float32)
+    head = MultiHeadSampling(lengths=(4, 2)).module(7, D, shares, 0)
+    unsettled(head)
+    x, classes = features(3), np.array([0, 6, 1])
+    chance = 1 - (1 - np.array([0.7, 0.02], np.float64)) ** 3  # of the groups of classes 0 and 1, and of class 6
+    logits = x @ head.tables[TABLE][[0, 1, 6]].numpy().T - np.log(chance[[0, 0, 1]])
+    by_hand = cross_entropy(torch.from_numpy(logits), torch.tensor([0, 2, 1]), reduction="sum").float()
+    targets = Targets(3, 7, np.arange(3), classes, np.ones(3, np.float32))
+    torch.testing.assert_close(loss_of(head, x, targets)[0], by_hand, rtol=1e-5, atol=1e-5)
 
 
 def test_the_places_of_sampled_targets_hold_their_logits() -> None:

@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import log_softmax, normalize, pad
 
 from xcore.heads.codec import LabelCodec
-from xcore.heads.fitting.base import Targets, TorchHead, array_of, on
+from xcore.heads.fitting.base import SMALLEST_SHARE, Targets, TorchHead, array_of, on
 from xcore.heads.sampled import FittedSampled, MultiHeadSampling, unit_rows
-from xcore.numeric.matrices import Int64
+from xcore.numeric.matrices import Float32, Int64
 from xcore.training.shards import Lookup
 
 SPREAD = 0.01  # of the first weights
@@ -21,9 +21,13 @@ TABLE = "head.classes"
 class SampledModule(TorchHead):
     """A table with the weights of each class, of which a step looks at some groups."""
 
-    def __init__(self, options: MultiHeadSampling, codec: LabelCodec, dimensions: int, seed: int) -> None:
+    def __init__(
+        self, options: MultiHeadSampling, codec: LabelCodec, dimensions: int, shares: Float32, seed: int
+    ) -> None:
         super().__init__()
         self.options, self.codec = options, codec
+        self.group_shares = np.zeros(codec.n_prefixes(1))
+        np.add.at(self.group_shares, codec.prefixes(np.arange(codec.n_classes), 1), shares)
         generator = torch.Generator().manual_seed(seed)
         self.tables[TABLE] = torch.randn((codec.n_classes, dimensions), generator=generator).mul_(SPREAD)
 
@@ -38,6 +42,8 @@ class SampledModule(TorchHead):
             logits, places = self._shared_groups(x, targets, used, lookup)
         rows = on(x, targets.rows)
         logits = self._with_margin(logits, rows, places)
+        if not self.options.groups:
+            logits = logits - on(x, self._log_chances(used, targets.n_rows))
         return -(on(x, targets.values) * log_softmax(logits, dim=1)[rows, places]).sum()
 
     def _shared_groups(
@@ -50,6 +56,17 @@ class SampledModule(TorchHead):
         if self.options.margin:
             return normalize(x) @ normalize(table).T, on(x, places)
         return x @ table.T, on(x, places)
+
+    def _log_chances(self, groups: Int64, n_rows: int) -> Float32:
+        """Logarithms of the chance that each class of some groups is in the softmax of a batch.
+
+        Frequent classes are in it more often. Without this, a rare class would be compared with few rows that are not
+        its own, and score too high against all classes (Bengio and Senecal, 2008).
+        """
+        none = np.log1p(-np.clip(self.group_shares[groups], SMALLEST_SHARE, 1 - SMALLEST_SHARE)) * n_rows
+        return np.repeat(np.log(-np.expm1(none)), self.codec.lengths[1])[: len(self._classes(groups))].astype(
+            np.float32
+        )
 
     def _own_groups(
         self, x: torch.Tensor, targets: Targets, lookup: Lookup, generator: torch.Generator
