@@ -223,7 +223,7 @@ def _has_features(rows: Matrix) -> npt.NDArray[np.bool_]:
     if isinstance(rows, TokenRows):
         return np.diff(rows.offsets) > 0
     if isinstance(rows, np.ndarray):
-        return rows.reshape(len(rows), -1).any(axis=1)
+        return np.asarray(rows.reshape(len(rows), -1).any(axis=1), np.bool_)
     if isinstance(rows, list):  # of texts, for a model with an encoder of its own
         return np.ones(len(rows), np.bool_)
     return rows_with(rows.indptr, rows.data != 0)
