@@ -12,11 +12,12 @@ from xcore.components import Component
 from xcore.data.dataset import Dataset
 from xcore.grouping.groups import Groups
 from xcore.imputation.base import quality_against_truth
+from xcore.imputation.heldout import held_out_quality
 from xcore.imputation.imputed import Imputed, TargetOptions
 
 
 def impute_labels(context: BuildContext) -> Mapping[str, Any]:
-    """Labels of rows with a confidence each, and how good they are where the truth is known."""
+    """Labels of rows with a confidence each, and how good they are: by held-out groups, and by the truth if known."""
     dataset = Dataset(context.inputs["dataset"].directory)
     X = open_features(context.inputs["features"]).sparse("train")
     groups = Groups.load(context.inputs["groups"].directory)
@@ -24,7 +25,8 @@ def impute_labels(context: BuildContext) -> Mapping[str, Any]:
     imputed.save(context.directory)
     truth = dataset.own_labels("train")
     quality = quality_against_truth(imputed, truth) if truth.nnz else {}
-    (context.directory / "quality.json").write_text(json.dumps(quality, indent=1, sort_keys=True))
+    held_out = held_out_quality(context.options, X, groups, imputed.details, context.rng)
+    (context.directory / "quality.json").write_text(json.dumps(quality | held_out, indent=1, sort_keys=True))
     return {**imputed.counts(), **{f"truth_{name}": value for name, value in quality.items()}}
 
 

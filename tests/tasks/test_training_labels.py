@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,15 @@ def test_every_seed_of_a_run_makes_other_groups(make: Callable[[Recipe], Artifac
     assert made[0].id != made[1].id
     one, other = (Groups.load(make(recipe).directory).members.indices for recipe in made)
     assert not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["baseline", "eagle", "disaggregate", "auto"])
+def test_every_imputation_says_what_held_out_groups_tell(kind: str, make: Callable[[Recipe], Artifact]) -> None:
+    labels = plan(imputer={"kind": kind}).data.labels
+    assert labels is not None
+    quality = json.loads((make(labels).directory / "quality.json").read_text())
+    assert {"group_agreement", "group_precision", "estimated_precision_at_1"} <= set(quality)
+    assert kind == "auto" or quality["estimated_precision_at_1_error"] > 0
 
 
 def test_models_train_on_the_confidence_of_every_imputed_label(

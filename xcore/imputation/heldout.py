@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from xcore.components import silent
+from xcore.components import Report, silent
 from xcore.grouping.groups import Groups
-from xcore.imputation.base import Imputer
 from xcore.imputation.imputed import Imputed
 from xcore.imputation.ridge import RidgeSystem, ridge_system
 from xcore.numeric import cholesky
@@ -21,6 +20,7 @@ from xcore.training.data import Reading
 
 _BLOCK_FLOATS = 16_000_000
 _MOST_LABELS_A_ROW = 50
+_JUDGED_ROWS, _JUDGED_SHARE, _JUDGED_FEATURES = 5000, 0.2, 2000  # what judging one imputer may cost
 _SMALLEST_ABSENCE = 0.02  # a label that nearly every group has tells next to nothing, and may not weigh more than this
 
 
@@ -35,6 +35,12 @@ class Solver(Protocol):
     def best_labels(self, X: CSR, imputed: Imputed, rows: CSR, k: int) -> TopK:
         """Train on rows X with imputed labels, and rank the labels of other rows."""
         ...
+
+
+class CanImpute(Protocol):
+    """An imputer, or what chooses one."""
+
+    def impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed: ...
 
 
 class Explained(NamedTuple):
@@ -75,6 +81,11 @@ class Explained(NamedTuple):
             "estimated_precision_at_1": float(self.right.sum()) / max(int(self.sizes.sum()), 1),
         }
 
+    def error(self) -> float:
+        """The standard error of the estimated precision at 1; groups are what is drawn."""
+        spread = self.right - self.right.sum() * self.sizes / max(int(self.sizes.sum()), 1)
+        return float(np.sqrt(np.sum(spread**2))) / max(int(self.sizes.sum()), 1)
+
     def lead(self, other: Explained) -> tuple[float, float]:
         """By how much the estimated precision at 1 is above that of another, and the standard error of this."""
         gain, n = self.right - other.right, max(int(self.sizes.sum()), 1)
@@ -110,6 +121,8 @@ class HeldOutGroups:
     solver : Solver or None
     fold : int
         Which of the ``1 / share`` disjoint parts of the groups is set aside.
+    max_joint : int
+        Features that the ridge regression solves for jointly.
     """
 
     def __init__(
@@ -122,6 +135,7 @@ class HeldOutGroups:
         penalty: float = 1.0,
         solver: Solver | None = None,
         fold: int = 0,
+        max_joint: int = 6000,
     ) -> None:
         self._X = X
         self._seen, self._left = _split(groups, rng, share, most_rows, fold)
@@ -131,14 +145,14 @@ class HeldOutGroups:
         self._counted = np.unique(self._seen.members.indices)
         self._solver = solver
         if solver is None:
-            system = ridge_system(normalise_rows(X), self._counted, penalty, max_joint=6000)
+            system = ridge_system(normalise_rows(X), self._counted, penalty, max_joint=max_joint)
             self._judge = Judge(system, self._rows)
 
-    def explained(self, imputer: Imputer, rng: np.random.Generator) -> Explained:
+    def explained(self, imputer: CanImpute, rng: np.random.Generator) -> Explained:
         """Impute without the held-out groups, train on the result, and predict the held-out groups' labels."""
         return self._of(imputer.impute(self._X, self._seen, rng, silent))
 
-    def explained_readings(self, imputer: Imputer, rng: np.random.Generator) -> dict[Reading, Explained]:
+    def explained_readings(self, imputer: CanImpute, rng: np.random.Generator) -> dict[Reading, Explained]:
         """The same for each way in which the solver can read the confidences; one imputation serves both."""
         imputed = imputer.impute(self._X, self._seen, rng, silent)
         readings: list[Reading] = [imputed.reading]
@@ -156,6 +170,36 @@ class HeldOutGroups:
             predicted = self._solver.best_labels(self._X[self._counted], known, self._X[self._rows], depth)
         right = _right_members(self._left, self._seen, predicted.labels[:, 0], self._rows)
         return _agreement(self._left, self._rows, predicted, k, self._rates, right)
+
+
+def held_out_quality(
+    imputer: CanImpute, X: CSR, groups: Groups, details: Mapping[str, Any], rng: np.random.Generator
+) -> dict[str, float]:
+    """What held-out groups say about an imputer, whether or not the labels of rows are known.
+
+    A fifth of the groups is held out, the imputer learns from the others, and a ridge regression on its labels predicts
+    the labels of the held-out groups. At most 5,000 rows take part, so the cost is bounded. `auto` has made such
+    trials with the model of the run: `details` of its result say what they gave for the chosen imputer.
+
+    Returns
+    -------
+    dict
+        ``group_agreement``, ``group_precision``, ``estimated_precision_at_1`` and its ``_error``. Empty where there is
+        nothing to impute (no group has two members) or fewer than two groups have labels.
+    """
+    if "trials" in details:
+        chosen = details["chosen"]["imputer"]
+        trial = next(one for one in details["trials"] if one["imputer"] == chosen and one["lead"] == 0)
+        return {name: float(trial[name]) for name in ("group_agreement", "group_precision", "estimated_precision_at_1")}
+    judged = rng.permutation(np.flatnonzero((groups.sizes > 0) & (np.diff(groups.labels.indptr) > 0)))
+    fits = np.cumsum(groups.sizes[judged]) <= _JUDGED_ROWS
+    fits[:2] = True
+    part = groups.take(np.sort(judged[fits]))
+    if len(judged) < 2 or bool((part.sizes <= 1).all()):
+        return {}
+    held_out = HeldOutGroups(X, part, rng, _JUDGED_SHARE, _JUDGED_ROWS, max_joint=_JUDGED_FEATURES)
+    found = held_out.explained(imputer, rng)
+    return {**found.quality(), "estimated_precision_at_1_error": found.error()}
 
 
 def _right_members(left: Groups, seen: Groups, best: Int32, rows: Int64) -> Float64:

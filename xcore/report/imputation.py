@@ -35,6 +35,7 @@ MEASURES = {
         "share of the rows whose best label is their own, as groups alone let us estimate it; too high if groups hold "
         "similar rows",
     ),
+    "estimated_precision_at_1_error": ("Its standard error", "of the estimated P@1, because few groups are held out"),
     "lead": ("Lead", "its difference from the chosen one"),
     "standard_error": ("Standard error", "of the lead"),
     "group_precision": ("Precision in groups", "of the label counts given to held-out groups, the share that is true"),
@@ -69,7 +70,10 @@ def quality_sentence(run: Run) -> str | None:
     imputer = str(run.options("imputed").get("kind", "imputation"))
     quality = json.loads((imputed.directory / "quality.json").read_text())
     if "precision" not in quality:
-        return f"Trained on labels that {imputer} imputed from groups; the rows' own labels are not known."
+        said = f"Trained on labels that {imputer} imputed from groups; the rows' own labels are not known."
+        guess = quality.get("estimated_precision_at_1")
+        told = f"Held-out groups let us estimate that the best label is right in {percent(guess, 1)}% of the rows."
+        return said if guess is None else f"{said} {told}"
     shares = f"{percent(quality['precision'], 1)}% of them are true, and {percent(quality.get('recall'), 1)}%"
     return f"Trained on labels that {imputer} imputed from groups: {shares} of the true ones were found."
 
@@ -161,7 +165,7 @@ def _quality(quality: Mapping[str, float]) -> Html:
     if not quality:
         return note(
             "The rows' own labels are not known, so nothing here says how many imputed labels are true. "
-            "The imputer ‘auto’ judges imputers by groups that it leaves out."
+            "No group has two members, or too few groups have labels, so held-out groups cannot tell either."
         )
     names = [name for name in MEASURES if name in quality] + sorted(set(quality) - set(MEASURES))
     return table(["Measure", "%", ""], [_measure(name, quality[name]) for name in names])

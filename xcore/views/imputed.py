@@ -9,6 +9,8 @@ from typing import Any
 from xcore.artifacts import Artifact
 from xcore.views.base import Point, View
 
+HELD_OUT = ("group_agreement", "group_precision", "estimated_precision_at_1", "estimated_precision_at_1_error")
+
 
 class ImputedView(View):
     """Imputed labels against the truth, and what held-out groups say about them."""
@@ -23,7 +25,11 @@ class ImputedView(View):
     def sentence(self, artifact: Artifact) -> str:
         known = _against_truth(artifact)
         said = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items())
-        return f"Imputed labels against the truth: {said}" if known else ""
+        if known:
+            return f"Imputed labels against the truth: {said}"
+        guess = _by_held_out_groups(artifact).get("held_out_estimated_precision_at_1")
+        told = "The rows' own labels are not known. Held-out groups let us estimate that the best label is right in"
+        return "" if guess is None else f"{told} {100 * guess:.1f}% of the rows"
 
 
 def _against_truth(artifact: Artifact) -> dict[str, float]:
@@ -35,5 +41,7 @@ def _against_truth(artifact: Artifact) -> dict[str, float]:
 def _by_held_out_groups(artifact: Artifact) -> dict[str, float]:
     """What the imputer, or the one that was chosen, says of groups that it held out."""
     details = json.loads((artifact.directory / "details.json").read_text())
+    quality = json.loads((artifact.directory / "quality.json").read_text())
     said = details.get("chosen", details).get("held_out", {})
+    said |= {name: quality[name] for name in HELD_OUT if name in quality}
     return {f"held_out_{name}": float(value) for name, value in said.items()}

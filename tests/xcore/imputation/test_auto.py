@@ -14,7 +14,7 @@ from xcore.grouping.random import RandomGroups
 from xcore.imputation.auto import Auto, Trial, choose
 from xcore.imputation.base import Imputer, quality_against_truth
 from xcore.imputation.disaggregate import Disaggregate
-from xcore.imputation.heldout import Explained, HeldOutGroups
+from xcore.imputation.heldout import Explained, HeldOutGroups, held_out_quality
 from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, csr
 
@@ -110,6 +110,36 @@ def test_held_out_groups_are_not_shown_to_the_imputer() -> None:
     n_hidden = groups.n_groups - shown.n_groups
     assert n_hidden == 0.25 * groups.n_groups
     assert explained.n_true == N_ROWS - len(shown.members.indices)
+
+
+def test_every_group_is_held_out_in_exactly_one_fold() -> None:
+    X, Y, groups = planted()
+    Knowing.truth, Knowing.asked = Y, []
+    for fold in range(4):
+        HeldOutGroups(X, groups, np.random.default_rng(0), share=0.25, fold=fold).explained(
+            Knowing(), np.random.default_rng(0)
+        )
+    shown = [set(seen.members.indices.tolist()) for seen in Knowing.asked]
+    assert [len(seen) for seen in shown] == [0.75 * N_ROWS] * 4
+    np.testing.assert_array_equal(np.bincount([row for seen in shown for row in seen]), 3)
+
+
+def test_held_out_groups_tell_a_good_imputer_from_a_bad_one_without_any_truth() -> None:
+    X, Y, groups = planted()
+    Knowing.truth, Knowing.asked = Y, []
+    good, bad = (held_out_quality(one, X, groups, {}, np.random.default_rng(0)) for one in (Knowing(), Shuffled()))
+    (shown,) = Knowing.asked
+    assert shown.n_groups == 0.8 * groups.n_groups
+    assert good["estimated_precision_at_1"] == pytest.approx(1, abs=0.1)
+    error = np.hypot(good["estimated_precision_at_1_error"], bad["estimated_precision_at_1_error"])
+    assert 0 < 3 * error < good["estimated_precision_at_1"] - bad["estimated_precision_at_1"]
+    assert good["group_agreement"] > bad["group_agreement"]
+
+
+def test_groups_of_one_have_nothing_to_hold_out() -> None:
+    X, Y, _ = planted()
+    alone = RandomGroups(size=1).group(X, Y, np.random.default_rng(0))
+    assert held_out_quality(Shuffled(), X, alone, {}, np.random.default_rng(0)) == {}
 
 
 @pytest.mark.parametrize("merge", ["list", "set"])

@@ -74,10 +74,19 @@ def test_metrics_without_ranks_have_a_table_of_their_own_in_their_unit(tmp_path:
 def test_imputed_labels_are_compared_with_the_truth_where_it_is_known(tmp_path: Path) -> None:
     view = view_of("imputed")
     (tmp_path / "details.json").write_text(json.dumps({"held_out": {"ranking": 0.9}}))
+    (tmp_path / "quality.json").write_text(json.dumps({"expected_recall": 0.75}))
     known = opened(tmp_path, truth_expected_recall=0.75, positives=3)
     assert view.sentence(known) == "Imputed labels against the truth: expected recall 0.750"
     assert view.points(known) == [(0, {"imputed/expected_recall": 0.75, "imputed/held_out_ranking": 0.9})]
     assert view.sentence(opened(tmp_path, positives=3)) == ""
+
+
+def test_without_the_truth_imputed_labels_are_judged_by_held_out_groups(tmp_path: Path) -> None:
+    (tmp_path / "details.json").write_text("{}")
+    (tmp_path / "quality.json").write_text(json.dumps({"estimated_precision_at_1": 0.625}))
+    view, unknown = view_of("imputed"), opened(tmp_path, positives=3)
+    assert view.points(unknown) == [(0, {"imputed/held_out_estimated_precision_at_1": 0.625})]
+    assert view.sentence(unknown).endswith("estimate that the best label is right in 62.5% of the rows")
 
 
 def test_a_study_shows_a_row_for_each_cell_with_deviation_interval_and_change(tmp_path: Path) -> None:
