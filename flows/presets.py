@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from flows.params import AS_WRITTEN
+from flows.preset_paths import paths_from
 from flows.reference import did_you_mean, names_at
 from flows.strict_yaml import DEEPEST, NotYaml, check_texts, read_yaml
 from xcore.components import Component
@@ -30,13 +31,15 @@ def load_params(
 ) -> P:
     """Parameters from a preset and from ``path=value`` overrides, checked against the flow's schema.
 
-    A preset may be written for another flow that takes more: what only that one takes is left out.
+    A preset may be written for another flow that takes more: what only that one takes is left out. Relative paths of
+    the preset count from its folder, those of overrides from the current one.
     """
-    tree = _read_for(schema, preset, written_for) if preset else {}
+    tree, overrides = _read_for(schema, preset, written_for) if preset else {}, list(overrides)
     for override in overrides:
         _override(tree, override)
     try:
-        return schema.model_validate(tree)
+        params = schema.model_validate(tree)
+        return paths_from(preset.parent, params, [one.partition("=")[0] for one in overrides]) if preset else params
     except ValidationError as error:
         raise ConfigError(_explain(schema, error, f"{preset} (with --set)" if preset else "the parameters")) from None
 
@@ -48,13 +51,16 @@ def preset_as_written(
 
     Prefect's form finds the kind of a component by its fields, so none is left out.
     """
-    return params_as_written(schema, _read_for(schema, preset, written_for), str(preset))
+    return params_as_written(schema, _read_for(schema, preset, written_for), str(preset), preset.parent)
 
 
-def params_as_written(schema: type[Component], tree: dict[str, Any], where: str) -> dict[str, Any]:
-    """The same for parameters that were read from the file `where`."""
+def params_as_written(
+    schema: type[Component], tree: dict[str, Any], where: str, folder: Path | None = None
+) -> dict[str, Any]:
+    """The same for parameters that were read from the file `where`; relative paths count from `folder`, if any."""
     try:
-        return schema.model_validate(tree, context=AS_WRITTEN).model_dump(mode="json")
+        params = schema.model_validate(tree, context=AS_WRITTEN)
+        return (paths_from(folder, params) if folder else params).model_dump(mode="json")
     except ValidationError as error:
         raise ConfigError(_explain(schema, error, where)) from None
 

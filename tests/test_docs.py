@@ -45,7 +45,7 @@ def test_files_named_in_backticks_exist(page: Path) -> None:
 
 def test_commands_in_the_docs_are_commands() -> None:
     services = {"serve", "deploy", "env", "backup", "restore"}
-    commands = {*FLOWS, *services, "artifacts", "models", "options", "init", "suggest", "kernels"}
+    commands = {*FLOWS, *services, "artifacts", "models", "options", "init", "kernels", "suggest"}
     for page in PAGES:
         for name in re.findall(r"(?:`|^|\()(?:eyrie|python -m flows) ([a-z-]+)", page.read_text(), re.M):
             assert name in commands, f"{page.name} speaks of `eyrie {name}`"

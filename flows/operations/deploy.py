@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from flows.operations.declarations import (
     COMMAND,
@@ -43,7 +44,7 @@ def deploy_presets(presets: Sequence[Path], flow: str | None = None) -> int:
     _apply_server(read_server())
     with get_client(sync_client=True) as client:
         for deployment, run in zip(deployments, parameters, strict=True):
-            _apply_deployment(client, deployment, Path.cwd())
+            _apply_deployment(client, client.create_flow(deployment.flow), deployment, Path.cwd())
             name = f"{deployment.flow.name}/{deployment.name}"
             print(f"{name} holds {deployment.preset}, experiment {run['params']['name']}")
     return 0
@@ -81,20 +82,22 @@ def _apply_deployments(declared: Declared) -> None:
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
+        flows = {deployment.flow.name: deployment.flow for deployment in declared.deployments}
+        ids = {name: client.create_flow(flow) for name, flow in flows.items()}
         for deployment in declared.deployments:
-            _apply_deployment(client, deployment, declared.source.parent)
+            _apply_deployment(client, ids[deployment.flow.name], deployment, declared.source.parent)
         for name in _remove_deployments(client, declared.deployments):
             print(f"removed {name}: it is no longer in {declared.source.name}")
     print(f"{len(declared.deployments)} deployments")
 
 
-def _apply_deployment(client: Any, deployment: Deployment, folder: Path) -> None:
+def _apply_deployment(client: Any, flow_id: UUID, deployment: Deployment, folder: Path) -> None:
     """Create or update a deployment. Its runs work in `folder`, so that relative paths mean the same there as here."""
     from prefect.client.schemas.actions import DeploymentScheduleCreate
 
     limit, options = _concurrency(deployment.concurrency_limit)
     client.create_deployment(
-        flow_id=client.create_flow(deployment.flow),
+        flow_id=flow_id,
         name=deployment.name,
         description=deployment.description,
         entrypoint=deployment.entrypoint,

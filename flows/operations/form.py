@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 Schema = dict[str, Any]
@@ -17,6 +18,7 @@ _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
 FIRST = -1  # of the positions, which are 0 where nothing is said
 
 
+@cache  # many deployments are of one flow, and the schema of a pipeline takes most of a second
 def form_schema(flow: Any) -> Schema:
     """The schema of a flow's parameters, with a tab for each kind. It accepts the same values."""
     from prefect.utilities.callables import parameter_schema

@@ -104,7 +104,7 @@ class Holdout(Component):
 
 
 class Source(Component):
-    """The data to ingest. Relative paths start at the current directory."""
+    """The data to ingest. Relative paths start at the preset's folder; if nothing is there, at the current folder."""
 
     reader: AnyReader = Field(description="File format and its options.")
     train: list[Part] = Field([], description="Files with the train rows. Several files form one dataset.")
