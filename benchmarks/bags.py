@@ -93,27 +93,27 @@ def settings(name: str, size: int, quick: bool) -> Iterator[Row]:
     """The settings of one dataset and size of the bags."""
     folder = Path(os.environ.get("XC_DATA", ROOT / "../shared/data"))
     split, case = _split(folder / name, size, 3000 if quick else None), f"{name}, bags of {size}"
-    some = slice(0, 1 if quick else None)
+    some = 1 if quick else None
     data, found = split.bags(), Found(case)
 
     def tried(kind: str, setting: Any, model: Model, data: TrainingData) -> Iterator[Row]:
-        mean, deviation = split.correlation(model, data, SEEDS[some])
+        mean, deviation = split.correlation(model, data, SEEDS[:some])
         found.values[kind, setting] = mean
         yield row("bags", case, f"{kind} {setting}, sd {deviation:.3f}", mean, "corr.")
 
-    for rate in RATES[size][some]:
+    for rate in RATES[size][:some]:
         yield from tried("deep-miml, rate", rate, DeepMiml(loss="softmax", learning_rate=rate, **SHAPE), data)
     rate = found.best("deep-miml, rate")
     data = prepare(CoAttention(), data, FitContext(rng=np.random.default_rng(0)))
-    for tau in TAUS[some]:
+    for tau in TAUS[:some]:
         model = CoAttention(loss="softmax", tau=tau, learning_rate=rate, **SHAPE)
         yield from tried("co-attention, tau", tau, model, data)
-    for loss in LOSSES[some]:
+    for loss in LOSSES[:some]:
         yield from tried("deep-miml, loss", loss, DeepMiml(loss=loss, learning_rate=rate, **SHAPE), data)
     network = NeuralNetwork(
         head=OneHot(loss="softmax"), channels=(), width=WIDTH, batch_size=BATCH, epochs=EPOCHS, learning_rate=rate
     )
-    for assign in ASSIGNMENTS[some]:
+    for assign in ASSIGNMENTS[:some]:
         yield from tried("network, assign", assign, network, split.imputed(Disaggregate(assign=assign)))
     yield row(
         "bags",
