@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
+from xcore.memory import need_memory
 from xcore.numeric.cholesky import factorise, solve
 from xcore.numeric.matrices import CSR, Float64, Int32
 from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks
@@ -40,6 +41,11 @@ class RidgeProblem:
     def of(cls, X: CSR, Y: CSR, ridge: float) -> RidgeProblem:
         """Rows X (n, d) and targets Y (n, L). Cost O(n s² + d³/3) for s non-zeros per row."""
         n, d = X.shape
+        need_memory(
+            8 * d * d,
+            f"the {d:,} x {d:,} matrix of a ridge regression",
+            "Use fewer features, such as a smaller text.max_features, or another model, such as parabel.",
+        )
         features = X.T.tocsr()
         x_mean = _row_sums(features) / max(n, 1)
         gram = _gram(features.T.tocsr(), features)

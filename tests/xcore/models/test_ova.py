@@ -13,7 +13,7 @@ import threadpoolctl
 
 from tests.blas import blas_threads
 from xcore.components import silent
-from xcore.errors import ConfigError
+from xcore.errors import ConfigError, NotEnoughMemory
 from xcore.metrics import evaluate
 from xcore.models.ova import FittedOva, Ova
 from xcore.models.parabel import Parabel
@@ -21,6 +21,7 @@ from xcore.numeric import ridge as ridge_module
 from xcore.numeric.cholesky import factorise, solve
 from xcore.numeric.matrices import NO_LABEL, binary_csr, csr, topk_of_dense
 from xcore.numeric.parallel import single_threaded_blas
+from xcore.numeric.ridge import RidgeProblem
 from xcore.text.tfidf import Tfidf
 from xcore.training.context import FitContext
 from xcore.training.data import TrainingData
@@ -193,3 +194,9 @@ def test_eurlex57k_is_classified_as_well_as_a_plain_ridge_does() -> None:
     assert result.metrics["precision_at_1"] >= 0.900
     assert result.metrics["precision_at_3"] >= 0.790
     assert result.metrics["precision_at_5"] >= 0.655
+
+
+def test_a_matrix_that_does_not_fit_is_refused_before_it_is_made() -> None:
+    rows = sp.csr_array(([1.0], ([0], [7])), shape=(2, 5_000_000), dtype=np.float32)
+    with pytest.raises(NotEnoughMemory, match=r"5,000,000 x 5,000,000 matrix .* text\.max_features"):
+        RidgeProblem.of(rows, sp.csr_array((2, 3), dtype=np.float32), 1.0)
