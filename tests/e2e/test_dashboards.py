@@ -143,7 +143,7 @@ def test_a_run_started_by_clicking_completes_and_shows_its_reports(
     page.set_viewport_size(WINDOW)
     page.get_by_text("demo-result", exact=True).click()
     page.get_by_role("link", name="this run in MLflow").wait_for()
-    assert re.search(r"precision\s+\d\d\.\d\d \(\d\d\.\d-\d\d\.\d\)", page.locator("table").first.inner_text())
+    assert re.search(r"precision\s+\d+\.\d\d \(\d+\.\d-\d+\.\d\)", page.locator("table").first.inner_text())
     page.screenshot(path=pictures / "prefect-result.png", animations="disabled")
     open_report(page, stack, clicked, "impute-labels-result")
     page.get_by_text("peak memory, MB").wait_for()

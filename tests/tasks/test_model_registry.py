@@ -211,7 +211,7 @@ def test_mlflow_serves_the_champion(sqlite: Path) -> None:
             assert status == 200
             best = [row["names"][0] for row in answer["predictions"]]
             assert sum(name == label for name, (_, label) in zip(best, rows, strict=True)) > 16
-            assert {tuple(sorted(row)) for row in answer["predictions"]} == {("labels", "names", "scores")}
+            assert {tuple(sorted(row)) for row in answer["predictions"]} == {("known", "labels", "names", "scores")}
             status, answer = post(port, asked | {"params": {"k": 0}})
             assert status == 400
             assert "k: Input should be greater than or equal to 1, got 0" in answer["message"]

@@ -83,6 +83,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "-master.telemetry=false",
         "-master.volumeSizeLimitMB=64",
         "-volume.max=200",
+        "-s3.port.iceberg=0",  # two table catalogs that no test asks; each would take a fixed port
+        "-s3.port.lance=0",
     )
     words = [str(WEED), "server", f"-dir={folder / 'data'}", "-s3", f"-s3.config={folder / 's3.json'}", *ports, *here]
     with (folder / "log").open("wb") as log:
