@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from xcore.files import replacing
 
 STAGING = ".staging"
 UPLOAD_BYTES = 1 << 23
+REREAD_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds
 log = logging.getLogger(__name__)
 
 
@@ -58,6 +60,7 @@ class Store:
 
     Files are written first and the manifest last, so a folder without a manifest does not exist to anyone. On a disk
     every file appears by a rename, on an object store by one put: two writers of one id put the same bytes in place.
+    Their manifests differ in times. The second writer keeps the first one's where it finds it.
 
     Parameters
     ----------
@@ -87,9 +90,18 @@ class Store:
                 counts = recipe.build(BuildContext(inputs, recipe.options, recipe.rng(), report, directory, scratch))
             manifest = _manifest_of(recipe, directory, counts, meter)
             check_files(recipe.kind, directory)
-            self._publish(manifest, directory)
+            if not self._was_published(recipe.ref):
+                self._publish(manifest, directory)
         shutil.rmtree(scratch, ignore_errors=True)
         return MakeResult(self.open(recipe.ref), cached=False)
+
+    def _was_published(self, ref: ArtifactRef) -> bool:
+        """Whether another writer has finished the artifact meanwhile: what others read already is not replaced."""
+        try:
+            self.open(ref)
+        except (ArtifactMissing, ArtifactDamaged):
+            return False
+        return True
 
     def holds(self, ref: ArtifactRef) -> bool:
         """Whether anything stands where the artifact's manifest belongs; it is not looked at."""
@@ -127,7 +139,16 @@ class Store:
         return Artifact(manifest, directory)
 
     def manifest(self, ref: ArtifactRef) -> Manifest:
-        """Read an artifact's manifest, and check that it is the one that was written for this artifact."""
+        """Read an artifact's manifest, and check that it is the one that was written for this artifact.
+
+        An object store is asked for the size first and for the bytes then. If a writer replaces the manifest between
+        the two, a mixture of both is read. It fails the check, and is read again.
+        """
+        for pause in () if self.is_local else REREAD_PAUSES:
+            try:
+                return Manifest.read(self._manifest_text(ref), ref)
+            except ArtifactDamaged:
+                time.sleep(pause)
         return Manifest.read(self._manifest_text(ref), ref)
 
     def _manifest_text(self, ref: ArtifactRef) -> bytes:

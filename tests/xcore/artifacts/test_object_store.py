@@ -1,9 +1,11 @@
 """The store on a real object store: a whole pipeline, damage, racing writers, and kills in the middle of an upload."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -188,6 +190,31 @@ def test_racing_writers_put_the_same_bytes_in_place(
     store = Store(uri, tmp_path / "cache")
     assert all(store.make(recipe).cached for recipe in recipes)
     assert made(store, recipes) == expected
+
+
+def test_a_manifest_that_is_being_replaced_is_read_as_one_of_both(
+    uri: str, recipes: list[Recipe], tmp_path: Path
+) -> None:
+    store, recipe, reads = Store(uri, tmp_path / "cache"), recipes[0], 60
+    store.make(recipe)
+    manifest, done = store.manifest(recipe.ref), threading.Event()
+
+    def replace_again_and_again() -> None:
+        for number in itertools.count():
+            other = manifest.model_copy(update={"git_commit": "0" * (number % 40)})
+            other.write(tmp_path / "other.json")
+            store._upload(tmp_path / "other.json", store._path(recipe.ref, "manifest.json"))
+            if done.wait(0.01):
+                return
+
+    writer = threading.Thread(target=replace_again_and_again)
+    writer.start()
+    try:
+        seen = {store.manifest(recipe.ref).git_commit for _ in range(reads)}
+    finally:
+        done.set()
+        writer.join()
+    assert len(seen) > 2, "nothing was replaced meanwhile"
 
 
 def test_a_refused_upload_is_an_error(uri: str, recipes: list[Recipe], tmp_path: Path) -> None:

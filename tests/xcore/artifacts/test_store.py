@@ -193,6 +193,22 @@ def test_racing_writers_of_one_id_both_succeed(tmp_path: Path) -> None:
     assert problems == []
 
 
+def test_a_writer_keeps_what_another_one_has_finished_meanwhile(store: Store) -> None:
+    first: list[Any] = []
+
+    def overtaken(context: BuildContext) -> dict[str, int]:
+        counts = write_number(context)
+        if not first:
+            first.append(None)
+            first[0] = store.make(recipe).artifact.manifest
+        return counts
+
+    recipe = Recipe("model", overtaken, Number())
+    second = store.make(recipe)
+    assert calls == ["number", "number"]
+    assert second.artifact.manifest == first[0]
+
+
 def test_ids_depend_on_options_seed_inputs_and_kind_alone(tmp_path: Path) -> None:
     ids = {number().id, number(2).id, number(seed=1).id, total().id, total(2).id}
     assert len(ids) == 5
