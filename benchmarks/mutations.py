@@ -1,14 +1,13 @@
 """Do the tests notice? Small named mutations of the code, each applied to a copy of the tree with its tests run there.
 
-``mutations.toml`` holds the list. The results are kept, so that a second run repeats only mutations whose file or tests
-have changed since.
+``mutations.toml`` holds the list. Each result is kept in a file of its own, so that a second run repeats only mutations
+whose file or tests have changed since, and a killed run loses at most one.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +28,7 @@ LEFT_OUT = (".git", ".venv", "work", ".mypy_cache", ".ruff_cache", ".pytest_cach
 SECONDS = 600  # a mutated program may hang; that is noticed too
 QUICK = 5
 NOTICED, SURVIVED = "noticed", "survived"
-NOTICING = {1, 2}  # exit codes of pytest: tests failed, or could not be collected
+OUTCOMES = {0: SURVIVED, 1: NOTICED, 2: NOTICED}  # by pytest's exit code: passed, failed, could not be collected
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Mutation:
     ----------
     file : path below the root.
     old, new : the text that is replaced, which occurs exactly once, and its replacement.
-    tests : words for pytest: files, node ids, ``-k`` with an expression.
+    tests : files and node ids for pytest.
     """
 
     name: str
@@ -57,8 +57,12 @@ class Mutation:
             )
         return source.replace(self.old, self.new)
 
+    @property
+    def package(self) -> str:
+        return "/".join(Path(self.file).parts[: 2 if self.file.startswith("xcore/") else 1])
+
     def test_files(self) -> list[Path]:
-        return [ROOT / word.partition("::")[0] for word in self.tests if word.startswith("tests/")]
+        return [ROOT / word.partition("::")[0] for word in self.tests]
 
     def digest(self) -> str:
         """Changes with the mutation, with the file that it changes, and with its tests."""
@@ -75,32 +79,36 @@ def read_mutations() -> list[Mutation]:
     """The whole list, in its order."""
     targets = tomllib.loads(LIST.read_text())["target"]
     return [
-        Mutation(name, target["file"], old, new, tuple(target["tests"]))
+        Mutation(name, target["file"], old, new, tuple(own or target["tests"]))
         for target in targets
-        for name, old, new in target["mutations"]
+        for name, old, new, *own in target["mutations"]
     ]
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """One row per mutation, and how many survived."""
+    """One row per mutation, then how many survived in each package and in all."""
     mutations = read_mutations()[:QUICK] if quick else read_mutations()
-    kept = work_folder("mutations") / "results.json"
-    results: dict[str, str] = json.loads(kept.read_text()) if kept.exists() else {}
+    survivors: Counter[str] = Counter()
     for mutation in mutations:
-        if mutation.digest() not in results:
-            results[mutation.digest()] = _outcome(mutation)
-            kept.write_text(json.dumps(results, indent=0))
-        noticed = results[mutation.digest()] == NOTICED
+        noticed = outcome(mutation) == NOTICED
+        survivors[mutation.package] += not noticed
         yield row("mutations", mutation.file, mutation.name, noticed, "", goal=Goal(1, any_size=True))
-    n_survived = sum(results[mutation.digest()] != NOTICED for mutation in mutations)
-    yield row(
-        "mutations", f"all {len(mutations)}", "survivors", n_survived, "", goal=Goal(0, at_least=False, any_size=True)
-    )
+    none = Goal(0, at_least=False, any_size=True)
+    for package, n in Counter(mutation.package for mutation in mutations).items():
+        yield row("mutations", f"{package}: {n}", "survivors", survivors[package], "", goal=none)
+    yield row("mutations", f"all {len(mutations)}", "survivors", survivors.total(), "", goal=none)
 
 
-def _outcome(mutation: Mutation) -> str:
-    """Whether the tests fail with the mutation. They must pass without it, else their failing says nothing."""
-    _check_tests(mutation.tests)  # first: it also compiles the kernels that the copy takes over
+def outcome(mutation: Mutation) -> str:
+    """What is kept of an earlier run; else what a run with the mutation gives."""
+    kept = work_folder("mutations") / mutation.digest()
+    if not kept.exists():
+        kept.write_text(_tried(mutation))
+    return kept.read_text()
+
+
+def _tried(mutation: Mutation) -> str:
+    """Whether the tests fail with the mutation. What fails must pass without it, else its failing says nothing."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         copy = Path(folder) / ROOT.name
         # Times of files are copied too, so compiled kernels beside the code stay valid.
@@ -108,27 +116,34 @@ def _outcome(mutation: Mutation) -> str:
         (copy / mutation.file).write_text(mutation.mutated())
         for path in _stale_kernels(mutation, copy):
             path.unlink()
-        return NOTICED if _run_tests(mutation.tests, copy) in NOTICING else SURVIVED
+        found, failed = _run_tests(mutation.tests, copy)
+    if found == NOTICED:
+        _check_unmutated(failed)
+    return found
 
 
 @cache
-def _check_tests(tests: tuple[str, ...]) -> None:
-    if _run_tests(tests, ROOT) != 0:
+def _check_unmutated(tests: tuple[str, ...]) -> None:
+    if _run_tests(tests, ROOT)[0] != SURVIVED:
         raise RuntimeError(f"pytest {' '.join(tests)} fails without any mutation: mend it first")
 
 
-def _run_tests(tests: tuple[str, ...], tree: Path) -> int:
-    """The exit code of pytest; 1 if it takes too long."""
+def _run_tests(tests: tuple[str, ...], tree: Path) -> tuple[str, tuple[str, ...]]:
+    """What became of the tests, and the first that failed; a run that takes too long has failed as a whole."""
     data = Path(os.environ.get("XC_DATA", ROOT.parent / "shared" / "data"))
     with tempfile.TemporaryDirectory(prefix="mutation-home-") as home:
         environment = os.environ | {"PYTHONPATH": str(tree), "XC_DATA": str(data), "EYRIE_HOME": home}
-        words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+        words = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:cacheprovider", *tests]
         try:
-            return subprocess.run(
-                words, cwd=tree, env=environment, capture_output=True, timeout=SECONDS, check=False
-            ).returncode
+            done = subprocess.run(
+                words, cwd=tree, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+            )
         except subprocess.TimeoutExpired:
-            return 1
+            return NOTICED, tests
+    if done.returncode not in OUTCOMES:
+        raise RuntimeError(f"pytest {' '.join(tests)} ended with {done.returncode}: {done.stdout}{done.stderr}")
+    failed = re.findall(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", done.stdout, re.MULTILINE)
+    return OUTCOMES[done.returncode], tuple(failed) or tests
 
 
 def _stale_kernels(mutation: Mutation, tree: Path) -> list[Path]:

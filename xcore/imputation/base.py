@@ -14,7 +14,6 @@ from xcore.errors import ConfigError
 from xcore.grouping.groups import Groups
 from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, Float32, Float64, Int32, Int64, binary_csr, csr, normalise_rows
-from xcore.training.data import Reading
 
 _ZERO = 1e-12  # a sum of unit rows that is shorter, per row, has no direction
 
@@ -38,10 +37,8 @@ class Imputer(Component):
         imputed = impute(groups.without_known_rows())
         zero_rows = int((np.bincount(row_ids(X)[X.data != 0], minlength=X.shape[0]) == 0).sum())
         counts = {"rows_without_features": zero_rows, **imputed.counts()}
-        # An imputer that keeps every member with its chance gives targets, not positives with weights.
-        reading: Reading = "target" if imputed.details.get("assignment") == "soft" else imputed.reading
         details = {"imputer": self.options(), "counts": counts, **imputed.details}
-        return replace(imputed, details=details, reading=reading)
+        return replace(imputed, details=details)
 
     def label_embeddings(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report = silent) -> Float32:
         """One unit vector per label, float32 (L, d), in the space of the rows; 0 for a label in no group.

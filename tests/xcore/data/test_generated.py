@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from xcore.data.dataset import Dataset
+from xcore.data.readers.generated import ROWS_A_BLOCK
 from xcore.data.source import Source
 from xcore.numeric.matrices import list_parts, normalise_rows
 
@@ -49,6 +50,11 @@ def test_the_seed_of_the_data_alone_decides_every_byte(ingested: Run) -> None:
     )
     assert first == again
     assert first["train.parquet"] != other["train.parquet"]
+
+
+def test_rows_of_later_blocks_are_drawn_anew(ingested: Run) -> None:
+    labels = ingested(reader=SMALL | {"n_train": 2 * ROWS_A_BLOCK, "group_size": 1})[0].Y("train")
+    assert (labels[:ROWS_A_BLOCK] != labels[ROWS_A_BLOCK:]).nnz > 0
 
 
 def test_ridge_on_the_true_labels_reaches_the_promised_precision(ingested: Run) -> None:

@@ -87,8 +87,10 @@ def test_posteriors_become_as_sharp_as_the_noise_of_the_features_allows() -> Non
 def test_soft_assignment_keeps_every_member_worth_keeping_and_the_group_adds_up() -> None:
     X, Y = documents(n=400)
     groups = RandomGroups(size=8).group(X, Y, np.random.default_rng(0))
-    soft = Disaggregate(assign="soft").impute(X, groups, np.random.default_rng(0)).Y
-    hard = Disaggregate().impute(X, groups, np.random.default_rng(0)).Y
+    chances = Disaggregate(assign="soft").impute(X, groups, np.random.default_rng(0))
+    chosen = Disaggregate().impute(X, groups, np.random.default_rng(0))
+    assert (chances.reading, chosen.reading) == ("target", "weight")
+    soft, hard = chances.Y, chosen.Y
     np.testing.assert_allclose(soft.toarray()[hard.toarray() > 0], hard.data)
     np.testing.assert_allclose((groups.members @ soft).toarray(), groups.labels.toarray(), atol=0.08)
     assert soft.data.min() < 0.05
