@@ -33,12 +33,26 @@ Run = dict[str, Any]
 
 def open_form(page: Page, stack: Stack, deployment: str) -> None:
     """From the list of deployments to the form of a custom run, click by click."""
-    page.goto(f"{stack.prefect}/deployments")
-    appeared(page, page.get_by_placeholder("Search deployments")).fill(deployment)
-    page.get_by_role("link", name=deployment, exact=True).click()
-    appeared(page, page.get_by_role("button", name="Run", exact=True)).click()
+    from playwright.sync_api import TimeoutError as NotSeen
+
+    for _ in range(RELOADS):  # a list that is drawn again under the pointer opens another page than the one clicked
+        try:
+            open_deployment(page, stack, deployment)
+        except NotSeen:
+            continue
+        else:
+            break
+    page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("Custom run").click()
     appeared(page, page.get_by_role("button", name="Submit"))
+
+
+def open_deployment(page: Page, stack: Stack, deployment: str) -> None:
+    patience = 1000 * SECONDS_BEFORE_RELOAD
+    page.goto(f"{stack.prefect}/deployments")
+    appeared(page, page.get_by_placeholder("Search deployments")).fill(deployment)
+    page.get_by_role("link", name=deployment, exact=True).click(timeout=patience)
+    page.get_by_role("button", name="Run", exact=True).wait_for(timeout=patience)
 
 
 def appeared(page: Page, wanted: Locator) -> Locator:

@@ -24,9 +24,17 @@ def sha256_of_all_files(workplace: Workplace, summary: dict[str, Any]) -> dict[s
     return {str(path.parent.name): json.loads(path.read_text())["files"] for path in manifests}
 
 
-def test_a_run_killed_in_every_step_in_turn_ends_with_the_same_bytes(workplace: Workplace, tmp_path: Path) -> None:
-    whole = Workplace(tmp_path / "undisturbed", PREFECT_API_URL=workplace.environment["PREFECT_API_URL"])
-    expected = whole.pipeline()
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, prefect_server: str) -> tuple[Workplace, dict[str, Any]]:
+    """A work folder with one run that nothing disturbed, and its summary; a test leaves it as it was."""
+    whole = Workplace(tmp_path_factory.mktemp("undisturbed") / "home", PREFECT_API_URL=prefect_server)
+    return whole, whole.pipeline()
+
+
+def test_a_run_killed_in_every_step_in_turn_ends_with_the_same_bytes(
+    workplace: Workplace, undisturbed: tuple[Workplace, dict[str, Any]]
+) -> None:
+    whole, expected = undisturbed
     names = [step["step"].replace(" ", "_") for step in expected["steps"]]
     for position, name in enumerate(names):
         moment = "half" if position % 2 else "built"
@@ -64,10 +72,9 @@ def test_a_supervisors_stop_ends_a_run_as_an_interrupt_does_and_leaves_no_server
 
 
 def test_a_training_killed_halfway_goes_on_from_its_checkpoint_to_the_same_bytes(
-    workplace: Workplace, tmp_path: Path
+    workplace: Workplace, undisturbed: tuple[Workplace, dict[str, Any]]
 ) -> None:
-    whole = Workplace(tmp_path / "undisturbed", PREFECT_API_URL=workplace.environment["PREFECT_API_URL"])
-    expected = whole.pipeline()
+    whole, expected = undisturbed
     assert workplace.run("fit_sampled_model", "checkpoint-50", *workplace.words(), script=KILLED).returncode == -9
     assert len(list(workplace.home.glob("store/.staging/model-*/state.safetensors"))) == 1
     killed_at = 1000 * time.time()
@@ -80,8 +87,8 @@ def test_a_training_killed_halfway_goes_on_from_its_checkpoint_to_the_same_bytes
     assert not list(workplace.home.glob("store/.staging/model-*"))
 
 
-def test_a_damaged_artifact_is_noticed_and_made_again(workplace: Workplace) -> None:
-    first = workplace.pipeline()
+def test_a_damaged_artifact_is_noticed_and_made_again(undisturbed: tuple[Workplace, dict[str, Any]]) -> None:
+    workplace, first = undisturbed
     (model,) = (step["artifact"] for step in first["steps"] if step["artifact"].startswith("model/"))
     victim = max((workplace.home / "store" / model).iterdir(), key=lambda path: path.stat().st_size)
     before = victim.read_bytes()
