@@ -90,7 +90,7 @@ class LoadedVersion:
         if self.form == "text":
             if not isinstance(row["text"], str):
                 raise ConfigError(f"text must be a string, got {row['text']!r:.80}")
-            return row
+            return {"text": _encodable(row["text"])}
         return {name: _numbers(name, row[name]) for name in columns}
 
     def _shares(self, scores: Sequence[float]) -> list[float]:
@@ -103,6 +103,15 @@ class LoadedVersion:
             values /= max(values.sum(), 1.0)
         shares: list[float] = np.clip(values, 0, 1).tolist()
         return shares
+
+
+def _encodable(text: str) -> str:
+    r"""JSON may hold half of a surrogate pair (``"\ud800"``), which is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"text has {text[error.start]!a} at position {error.start}, which is no character") from None
+    return text
 
 
 def _numbers(name: str, values: Any) -> list[Any]:

@@ -48,7 +48,7 @@ def served_parts(parts: ModelParts, labels: LabelFile | None, folder: Path) -> d
         "artifacts": {name: str(path) for name, path in files.items()},
         "code_paths": [str(Path(next(iter(xcore.__path__))))],
         "model_config": {"form": parts.used.form, "scale": parts.used.family.score_scale},
-        "signature": _signature(parts.used.form),
+        "signature": signature_of(parts.used.form),
         "input_example": (_example(Dataset(dataset)), {"k": 5}),
         "pip_requirements": [f"{library}=={metadata.version(library)}" for library in _libraries(parts.used)],
     }
@@ -81,7 +81,8 @@ def _is_installed(library: str) -> bool:
         return False
 
 
-def _signature(form: str) -> ModelSignature:
+def signature_of(form: str) -> ModelSignature:
+    """Columns and parameters of requests to a model that takes rows of this form, and columns of its answers."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
     from mlflow.types.schema import Array

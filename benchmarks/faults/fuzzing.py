@@ -178,10 +178,11 @@ def _overrides(n: int, outcome: Outcome, place: Path) -> None:
 
 
 def _served(n: int, folder: Path, outcome: Outcome, place: Path) -> None:
-    import pandas as pd
     from mlflow.exceptions import MlflowException
+    from mlflow.pyfunc.scoring_server import infer_and_parse_data
 
     from tasks.pyfunc import ServedModel
+    from tasks.served_model import signature_of
     from xcore.inference.scorer import Scorer
     from xcore.models.family import load_model
 
@@ -191,12 +192,21 @@ def _served(n: int, folder: Path, outcome: Outcome, place: Path) -> None:
     served._scorer = Scorer.of_labels(
         load_model(next(sound.glob("model/*"))), "sparse", labels["id"], labels["name"], None
     )
-    for _ in range(n):
-        rows: list[dict[str, Any]] = [{"indices": [3, 17], "values": [1.0, 2.0]} for _ in range(draws.randrange(1, 3))]
-        params: dict[str, Any] = {"k": 3}
-        row = draws.choice(rows)
-        row[draws.choice(("indices", "values", "text"))] = odd_value(draws)
-        if draws.random() < 0.3:
-            params[draws.choice(("k", "threshold", "x"))] = odd_value(draws)
-        frame = pd.DataFrame(rows)
-        _try(outcome, partial(served.predict, None, frame, params), (MlflowException,), (rows, params))
+
+    def ask(rows: list[dict[str, Any]], params: dict[str, Any]) -> None:
+        """What MLflow's server does with a request."""
+        frame = infer_and_parse_data({"dataframe_records": rows}, signature_of("sparse").inputs)
+        served.predict(None, frame, params)
+
+    kept = [json.loads(path.read_bytes()) for path in sorted((CORPUS / "served").glob("*"))]
+    for rows, params in (*kept, *(_odd_request(draws) for _ in range(n))):
+        _try(outcome, partial(ask, rows, params), (MlflowException,), (rows, params))
+
+
+def _odd_request(draws: random.Random) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    rows: list[dict[str, Any]] = [{"indices": [3, 17], "values": [1.0, 2.0]} for _ in range(draws.randrange(1, 3))]
+    params: dict[str, Any] = {"k": 3}
+    draws.choice(rows)[draws.choice(("indices", "values", "text"))] = odd_value(draws)
+    if draws.random() < 0.3:
+        params[draws.choice(("k", "threshold", "x"))] = odd_value(draws)
+    return rows, params

@@ -143,6 +143,13 @@ def test_rows_that_do_not_fit_are_refused_with_a_reason(server: Server) -> None:
     assert status == 400
     assert answer["detail"] == "a row of this model has text, got vector"
     assert server.ask("/api/suggest", row={"text": "x" * 2_000_001})[0] == 413
+    for path, more in (("/api/suggest", {}), ("/api/reasons", {"labels": ["fox"]})):
+        status, answer = server.ask(path, row={"text": "fox1 \ud800"}, **more)
+        assert status == 400
+        assert answer["detail"] == "text has '\\ud800' at position 5, which is no character"
+    status, answer = server.ask("/invocations", dataframe_records=[{"text": "fox1 \ud800"}])
+    assert status == 400
+    assert "surrogates not allowed" in answer["message"]
 
 
 def count_of(server: Server, name: str) -> float:
