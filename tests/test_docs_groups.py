@@ -41,4 +41,4 @@ def test_an_example_gives_what_the_page_says(example: str, tmp_path: Path, monke
 
 
 def test_the_page_has_examples() -> None:
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 6

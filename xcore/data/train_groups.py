@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from xcore.data.dataset import Merge
@@ -70,6 +71,17 @@ class TrainGroups:
             self.row_labels = "group" if self.memberships.rows_repeat_their_groups_labels(labels) else "own"
         self._check_holdout()
 
+    def tell_of(self, rows: Int64) -> npt.NDArray[np.bool_]:
+        """Whether the labels of each of the matched rows are known, or those of any group that it is in.
+
+        A row of which nothing is known is no negative of any label.
+        """
+        if self.row_labels == "own":
+            return np.ones(len(rows), np.bool_)
+        members = self.memberships.members[self._are_recorded]
+        n_groups = np.bincount(members.indices, minlength=members.shape[1])
+        return n_groups[np.searchsorted(self._rows, rows)] > 0
+
     def of_rows(self, rows: Int64) -> tuple[Memberships, Int64]:
         """The memberships of some of the matched rows; see `Memberships.of_rows`."""
         return self.memberships.of_rows(np.searchsorted(self._rows, rows))
@@ -80,11 +92,21 @@ class TrainGroups:
         """The groups of the rows that stay in train, with provisional label numbers."""
         kept, left = self.of_rows(rows)
         labels, merge, repeated = self._labels(kept.members, left, rows, index, n_labels, quarantine)
-        return IngestedGroups(kept.ids, kept.members, labels, merge, repeated)
+        told = np.flatnonzero(self._are_recorded[left])
+        ids = [kept.ids[group] for group in told.tolist()]
+        return IngestedGroups(ids, kept.members[told], labels[told], merge, repeated)
 
     def note(self, merge: Merge) -> str:
         """How labels were read, for people."""
         return FILE_LABELS[merge] if self.have_labels else ROW_LABELS[self.row_labels or "own"]
+
+    @property
+    def _are_recorded(self) -> npt.NDArray[np.bool_]:
+        """Which groups have recorded labels."""
+        table = self.table
+        if table is None or table.labels is None or table.file.empty == "none":
+            return np.ones(len(self.memberships.ids), np.bool_)
+        return np.array([bool(labels) for labels in table.labels], np.bool_)
 
     def _memberships(self, quarantine: Quarantine) -> Memberships:
         if self._source.reader.groups_rows:

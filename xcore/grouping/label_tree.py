@@ -7,9 +7,13 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
+from xcore.memory import free_memory, need_array
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64, csr, row_blocks
 from xcore.numeric.parallel import SparseRows, over_blocks
 
+ENTRY_BYTES = 2 * 8  # of an embedding: column and value, in the parts and in the whole
+SAMPLED_BLOCKS = 16
+FEWER_WORDS = "Use fewer features, such as a smaller text.max_features, or fewer labels."
 SPLIT_ROUNDS = 20
 SPLIT_GAIN = 1e-4  # stop when the mean cosine to the own centre grows by less, as the Parabel paper does
 
@@ -89,10 +93,23 @@ def embed_labels(X: CSR, positives: CSR, block: int = 256) -> CSR:
     Cost O(sum of non-zeros of the positive rows).
     """
     rows, labels, d = SparseRows.of(X), SparseRows.of(positives), X.shape[1]
-    blocks = row_blocks(positives.shape[0], block)
+    blocks = list(row_blocks(positives.shape[0], block))
+    _need_room(rows, labels, blocks, d)
     parts = over_blocks(lambda part: _embed_block(rows, labels, part.start, part.stop, d), blocks)
     sizes, columns, values = (np.concatenate(column) for column in zip(*parts, strict=True))
     return csr(values, columns, np.append(0, np.cumsum(sizes)), d)
+
+
+def _need_room(rows: SparseRows, labels: SparseRows, blocks: list[slice], d: int) -> None:
+    """Refuse embeddings that do not fit. A bound is cheap; where it is too much, some blocks tell the size of all."""
+    used = np.add.reduceat(np.append(np.diff(rows.indptr)[labels.indices], 0), labels.indptr[:-1])
+    bound = int(np.minimum(used, d)[np.diff(labels.indptr) > 0].sum())
+    if ENTRY_BYTES * bound <= free_memory():
+        return
+    some = blocks[:: max(1, len(blocks) // SAMPLED_BLOCKS)]
+    entries = sum(int(_embed_block(rows, labels, part.start, part.stop, d)[0].sum()) for part in some)
+    share = sum(part.stop - part.start for part in some) / (len(labels.indptr) - 1)
+    need_array((round(entries / share),), "the embeddings of all labels", FEWER_WORDS, entry_bytes=ENTRY_BYTES)
 
 
 @numba.njit(cache=True, nogil=True)

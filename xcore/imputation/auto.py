@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -78,15 +79,12 @@ class Auto(Imputer):
         folds = [self._fold(fold, trial_X, trial_groups, seed, solver) for fold in range(int(1 / self.share + 1e-9))]
         trials: list[Trial] = []
         for step, candidate in enumerate(candidates):
-            found = [fold.explained_readings(candidate, np.random.default_rng(seed)) for fold in folds]
-            for reading in found[0]:
-                parts = [one[reading] for one in found if reading in one]
-                if len(parts) == len(found):
-                    trials.append(Trial(candidate, reading, Explained.joined(parts)))
+            trials += _joined([fold.explained_each(candidate, np.random.default_rng(seed)) for fold in folds])
             report(step + 1, len(candidates) + 1, trials[-1].explained.quality())
-        best = choose(trials)
+        standing = default_of(trials, solver)
+        best = choose(trials, standing)
         doubts = _doubts(trials, best, trial_X, trial_groups)
-        reason = _reason(trials, best, solver is not None)
+        reason = _reason(trials, best, standing, solver is not None)
         log.info(reason)
         for doubt in doubts:
             log.warning(doubt)
@@ -106,16 +104,7 @@ class Auto(Imputer):
         n_baseline = int((groups.sizes * np.diff(groups.labels.indptr)).sum())
         baseline: list[Imputer] = [Baseline()] if n_baseline <= _MOST_BASELINE_POSITIVES else []
         counted = groups.merge == "list" and bool((groups.labels.data > 1).any())
-        best_assignment: Literal["one", "top_m"] = "top_m" if counted else "one"
-        return [
-            *baseline,
-            Eagle(iterations=0),
-            Eagle(),
-            Eagle(iterations=0, centre=True, assign=best_assignment),
-            Eagle(centre=True, assign=best_assignment),
-            Disaggregate(assign="soft"),
-            Disaggregate(),
-        ]
+        return [*baseline, Eagle(centre=True, assign="top_m" if counted else "one"), Disaggregate(assign="auto")]
 
 
 @dataclass(frozen=True)
@@ -133,9 +122,28 @@ class Trial:
         return {**options, **self.explained.quality(), "lead": lead, "standard_error": error}
 
 
-def choose(trials: list[Trial]) -> Trial:
-    """The best trial, if it is better than the first of the last imputer by a standard error; else that one."""
-    standing = next(trial for trial in trials if trial.imputer == trials[-1].imputer)
+def _joined(found: list[list[tuple[Imputer, Reading, Explained]]]) -> list[Trial]:
+    """The trials of all folds together; settings that some fold could not try are left out."""
+    parts: dict[tuple[Imputer, Reading], list[Explained]] = {}
+    for imputer, reading, explained in chain.from_iterable(found):
+        parts.setdefault((imputer, reading), []).append(explained)
+    return [
+        Trial(imputer, reading, Explained.joined(some))
+        for (imputer, reading), some in parts.items()
+        if len(some) == len(found)
+    ]
+
+
+def default_of(trials: list[Trial], solver: Solver | None) -> Trial:
+    """What is used unless another is surely better: the last imputer; for models that take all confidences as targets,
+    `disaggregate` with soft chances, because these are the targets with the right mean."""
+    last = next(trial for trial in trials if trial.imputer == trials[-1].imputer)
+    soft = [trial for trial in trials if trial.imputer == Disaggregate(assign="soft")]
+    return soft[0] if soft and solver is not None and not solver.two_readings else last
+
+
+def choose(trials: list[Trial], standing: Trial) -> Trial:
+    """The best trial, if it is better than the standing one by a standard error; else that one."""
     best = max(trials, key=lambda trial: trial.explained.right.sum())
     lead, error = best.explained.lead(standing.explained)
     return best if lead > error else standing
@@ -187,12 +195,12 @@ def _name(trial: Trial) -> str:
     return f"{label_of(trial.imputer)} ({trial.reading})"
 
 
-def _reason(trials: list[Trial], best: Trial, has_solver: bool) -> str:
+def _reason(trials: list[Trial], best: Trial, standing: Trial, has_solver: bool) -> str:
     """One sentence: what was chosen, by which measure, against what."""
     ranked = sorted(trials, key=lambda trial: -trial.explained.right.sum())
     scores = "; ".join(f"{_name(one)} {one.explained.quality()['estimated_precision_at_1']:.3f}" for one in ranked)
     judge = "the model of this run" if has_solver else "a ridge regression"
     return (
         f"chose {_name(best)} of {len(trials)} trials by the precision at 1 of {judge} that held-out groups let us "
-        f"estimate ({scores}); {label_of(trials[-1].imputer)} is kept unless another leads by a standard error"
+        f"estimate ({scores}); {_name(standing)} is kept unless another leads by a standard error"
     )

@@ -31,6 +31,10 @@ class Imputer(Component):
         """
         return self._checked(X, groups, lambda unknown: self._impute(X, unknown, rng, report))
 
+    def impute_each(self, X: CSR, groups: Groups, rng: np.random.Generator) -> list[tuple[Imputer, Imputed]]:
+        """The results of this imputer by each of the settings that it leaves open, from one run."""
+        return [(self, self.impute(X, groups, rng))]
+
     def _checked(self, X: CSR, groups: Groups, impute: Callable[[Groups], Imputed]) -> Imputed:
         """What `impute` gives for checked input, with what every imputer says."""
         _check_input(X, groups)
@@ -67,6 +71,9 @@ def _check_input(X: CSR, groups: Groups) -> None:
         raise ConfigError(f"features have {X.shape[0]} rows but the groups are over {groups.n_rows}: they must match")
     if X.nnz and not np.isfinite(X.data).all():
         raise ConfigError("features hold NaN or infinite values; impute from finite features")
+
+
+SMALLER_GROUPS = "Use smaller groups, fewer rows or fewer labels."
 
 
 class Pairs(NamedTuple):

@@ -9,8 +9,9 @@ from pydantic import Field
 
 from xcore.components import Report
 from xcore.grouping.groups import Groups
-from xcore.imputation.base import Imputer, Pairs, rows_and_labels
+from xcore.imputation.base import SMALLER_GROUPS, Imputer, Pairs, rows_and_labels
 from xcore.imputation.imputed import Imputed
+from xcore.memory import need_array
 from xcore.numeric.matrices import CSR
 
 
@@ -31,6 +32,7 @@ class Baseline(Imputer):
 
     def _impute(self, X: CSR, groups: Groups, rng: np.random.Generator, report: Report) -> Imputed:
         pairs = Pairs.of(groups)
+        need_array((int(pairs.size.sum()),), "the candidates of all labels", SMALLER_GROUPS, entry_bytes=64)
         position = np.arange(pairs.size.sum()) - np.repeat(pairs.candidates()[:-1], pairs.size)
         rows = pairs.members[np.repeat(pairs.first, pairs.size) + position]
         labels = np.repeat(pairs.label_of_pair(), pairs.size)

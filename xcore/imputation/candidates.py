@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from xcore.imputation.base import Pairs
+from xcore.imputation.base import SMALLER_GROUPS, Pairs
+from xcore.memory import need_array
 from xcore.numeric.matrices import Float32, Int64
 
 
@@ -25,6 +26,7 @@ class Candidates(NamedTuple):
 
     @classmethod
     def of(cls, pairs: Pairs) -> Candidates:
+        need_array((int(pairs.size.sum()),), "the candidates of all labels", SMALLER_GROUPS, entry_bytes=32)
         in_groups = np.bincount(pairs.members)
         return cls(pairs, pairs.candidates(), bool((in_groups > 1).any()))
 

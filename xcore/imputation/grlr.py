@@ -35,7 +35,7 @@ def embed_labels(
         size, count = pairs.size[first_pair:end_pair], pairs.carriers[first_pair:end_pair]
         candidates, weights = candidates_of(pairs, first_pair, end_pair)
         e = _direction(X, mean, candidates, weights)
-        if not np.any(e):
+        if not np.any(e):  # opposite rows cancel: any candidate is as good a start, and 0 would stay 0
             only = np.zeros(len(candidates))
             only[int(starts[label] * len(candidates))] = 1.0
             e = _direction(X, mean, candidates, only)
@@ -46,7 +46,7 @@ def embed_labels(
             select_members(scores, size, count, selected)
             moved = e + step * _direction(X, mean, candidates, selected)
             length = np.sqrt(np.sum(moved**2))
-            if length < 1e-9:
+            if length < 1e-9:  # the step leads back to the origin: there is no direction to take
                 break
             e = moved / length
         out[label] = e

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from xcore.components import Report, silent
 from xcore.grouping.groups import Groups
+from xcore.imputation.base import Imputer
 from xcore.imputation.imputed import Imputed
 from xcore.imputation.ridge import RidgeSystem, ridge_system
 from xcore.numeric import cholesky
@@ -152,13 +153,19 @@ class HeldOutGroups:
         """Impute without the held-out groups, train on the result, and predict the held-out groups' labels."""
         return self._of(imputer.impute(self._X, self._seen, rng, silent))
 
-    def explained_readings(self, imputer: CanImpute, rng: np.random.Generator) -> dict[Reading, Explained]:
-        """The same for each way in which the solver can read the confidences; one imputation serves both."""
-        imputed = imputer.impute(self._X, self._seen, rng, silent)
+    def explained_each(self, imputer: Imputer, rng: np.random.Generator) -> list[tuple[Imputer, Reading, Explained]]:
+        """The same for each setting that the imputer leaves open, and each way to read the confidences."""
+        return [
+            (setting, reading, self._of(replace(imputed, reading=reading)))
+            for setting, imputed in imputer.impute_each(self._X, self._seen, rng)
+            for reading in self._readings(imputed)
+        ]
+
+    def _readings(self, imputed: Imputed) -> list[Reading]:
         readings: list[Reading] = [imputed.reading]
         if self._solver is not None and self._solver.two_readings and bool((imputed.Y.data < 1).any()):
             readings.append("weight" if imputed.reading == "target" else "target")
-        return {reading: self._of(replace(imputed, reading=reading)) for reading in readings}
+        return readings
 
     def _of(self, imputed: Imputed) -> Explained:
         k = _labels_a_row(self._left)

@@ -12,7 +12,7 @@ _GRID = 10.0 ** np.arange(-1.0, 2.1, 0.5)
 _MOST_GROUPS = 512
 _MOST_LABELS = 256
 _BLOCK = 4096
-_ROWS_NEED_MORE = 3.0
+ROWS_NEED_MORE = 3.0
 _LEAST = 3.0
 
 
@@ -38,7 +38,7 @@ def penalty_of(X: CSR, groups: Groups) -> float:
         return _LEAST
     with single_threaded_blas():
         errors = _errors(_kernel((part.members.astype(np.float32) @ X).tocsr(), sizes), sizes, targets)
-    return max(_LEAST, _lowest(errors) * (_ROWS_NEED_MORE if groups.merge == "list" else 1.0))
+    return max(_LEAST, _lowest(errors) * (ROWS_NEED_MORE if groups.merge == "list" else 1.0))
 
 
 def _some(places: Int64, most: int) -> Int64:

@@ -21,11 +21,18 @@ def regress(system: RidgeSystem, candidates: Candidates, labels: Int64, state: S
     weights = np.zeros((len(labels), system.n_joint), np.float32)
     _take_targets(candidates, labels, state)
     tiles = [slice(first, first + PANEL) for first in range(0, len(labels), PANEL)]
-    crowded = [_is_crowded(system.X, candidates, labels[tile], state) for tile in tiles]
-    for tile, together in zip(tiles, crowded, strict=True):
+    for tile in tiles:
+        together = _is_crowded(system.X, candidates, labels[tile], state)
         (_sum_together if together else _sum_apart)(system.X, candidates, labels[tile], state, weights[tile])
     cholesky.solve(system.factor, weights)
-    for tile, together in zip(tiles, crowded, strict=True):
+    score(system, candidates, labels, weights, state)
+
+
+def score(system: RidgeSystem, candidates: Candidates, labels: Int64, weights: Float32, state: State) -> None:
+    """Score (in place) the candidates of some labels that are not out, by their weights (labels, h)."""
+    for first in range(0, len(labels), PANEL):
+        tile = slice(first, first + PANEL)
+        together = _is_crowded(system.X, candidates, labels[tile], state)
         (_score_together if together else _score_apart)(system.X, candidates, labels[tile], weights[tile], state)
 
 

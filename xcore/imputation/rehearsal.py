@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numba
 import numpy as np
@@ -19,6 +20,7 @@ from xcore.imputation.sharpness import (
     best_sharpness,
     ranking,
 )
+from xcore.imputation.sums import SCALINGS, SumRegression
 from xcore.numeric import cholesky
 from xcore.numeric.matrices import Float32, Float64, Int32, Int64
 from xcore.numeric.parallel import single_threaded_blas
@@ -29,6 +31,8 @@ _MOST_ROWS = 4096
 _FIRST_TURNS, _LEAST_AT_FIRST = 2, 2.0
 _MOST_WITHOUT_COUNTS = 2.2
 
+Start = Literal["shares", "sums"]
+
 
 class Sharpness(NamedTuple):
     """What a rehearsal found.
@@ -38,22 +42,30 @@ class Sharpness(NamedTuple):
     turns : float64 (rounds,)
         Exponent of the odds in each turn.
     reported : the exponent with which chances best explain the labels of held-out groups.
-    soft : whether the chances of all members are better targets than those of the best members.
     held_out : what held-out groups say about the imputation, for the report.
+    start : from which chances the turns should start.
     """
 
     turns: Float64
     reported: float
-    soft: bool
     held_out: dict[str, float]
+    start: Start
 
 
-def rehearse(system: RidgeSystem, sketch: Float32, folds: LeftOut, groups: Groups, rounds: int) -> Sharpness:
+def rehearse(
+    system: RidgeSystem,
+    sketch: Float32,
+    folds: LeftOut,
+    groups: Groups,
+    rounds: int,
+    starts: Sequence[Start] = ("shares",),
+    penalty: float = 1.0,
+) -> Sharpness:
     """Alternate regression and reassignment for 32 labels, without a fifth of the groups (4,096 rows at most).
 
     In each turn the exponent is the one with which the scores that groups get without themselves best explain their
     own labels. That is too sharp: each group has had a hand in the chances of all others. Groups that were held out in
-    all turns have not, and say whether soft targets explain more than those of the best members.
+    all turns have not.
 
     Two measures say with which exponent confidences are reported: the held-out groups, and another fifth of the groups
     that took part pooled in pairs. Of a pooled pair it is known which half has a label (`xcore.imputation.pooling`).
@@ -63,33 +75,62 @@ def rehearse(system: RidgeSystem, sketch: Float32, folds: LeftOut, groups: Group
     Without counts no turn has more than 2.2: the counts are estimated from the scores, and sharp chances and high
     counts would confirm each other.
 
+    With several `starts` the rehearsal is repeated from each, and the held-out groups choose (`_better_start`).
+
     Rows of held-out groups have their own predictions as targets. A regression with such targets is the one without
     these rows, so the factor of all rows serves here too. Cost O(32 (nnz(X) + n g + h^2)) per turn; memory O(32 n).
     """
     pooled = pool(groups, _to_pool(groups))
     folds = pooled.folds(folds, system.rest, sketch)
     stage = _Stage.of(pooled)
-    targets, turns, seen = stage.shares(), np.empty(rounds), np.empty((0, 0), np.float32)
-    heard, held = stage.some(~stage.held), np.flatnonzero(stage.held)
     with single_threaded_blas():
-        for turn in range(rounds):
-            evidence = stage.evidence(system, folds, targets)
-            judged = stage.judged(heard, evidence)
-            found = max(best_sharpness(judged), _LEAST_AT_FIRST if turn < _FIRST_TURNS else 0.0)
-            turns[turn] = found if stage.known else min(found, _MOST_WITHOUT_COUNTS)
-            seen = evidence
-            _reassign(stage, evidence, turns[turn], judged.prior(turns[turn]), targets)
-        best_only = targets.copy()
-        _keep_best(stage, best_only)
-        soft, hard = (stage.judged(held, stage.evidence(system, folds, some)) for some in (targets, best_only))
-    reported = best_sharpness(stage.of_all_labels(soft))
+        firsts = {
+            start: stage.shares() if start == "shares" else stage.sums(system, pooled.groups, penalty)
+            for start in starts
+        }
+        takes = {start: _take(stage, system, folds, first, rounds) for start, first in firsts.items()}
+    start, told = _better_start(takes)
+    take = takes[start]
+    reported = best_sharpness(stage.of_all_labels(take.held))
     if len(pooled.halves):
-        reported = min(reported, best_sharpness(stage.halves(pooled, groups, seen)))
-    gain = hard.likelihood(best_sharpness(hard)) - soft.likelihood(best_sharpness(soft))
-    surely_hard = bool(gain.sum() > 2 * np.sqrt(np.sum(gain**2)))
-    right, error = ranking(soft, reported)
-    told = {"groups": float(len(held)), "ranking": right, "ranking_error": error}
-    return Sharpness(turns, reported, not surely_hard, told)
+        reported = min(reported, best_sharpness(stage.halves(pooled, groups, take.seen)))
+    right, ranking_error = ranking(take.held, reported)
+    told |= {"groups": float(stage.held.sum()), "ranking": right, "ranking_error": ranking_error}
+    return Sharpness(take.turns, reported, told, start)
+
+
+class _Take(NamedTuple):
+    """One rehearsal: exponents, the evidence of the last turn, and the held-out groups after it."""
+
+    turns: Float64
+    seen: Float32
+    held: Judged
+
+
+def _take(stage: _Stage, system: RidgeSystem, folds: LeftOut, targets: Float32, rounds: int) -> _Take:
+    turns, seen = np.empty(rounds), np.empty((0, 0), np.float32)
+    heard, held = stage.some(~stage.held), np.flatnonzero(stage.held)
+    for turn in range(rounds):
+        seen = stage.evidence(system, folds, targets)
+        judged = stage.judged(heard, seen)
+        found = max(best_sharpness(judged), _LEAST_AT_FIRST if turn < _FIRST_TURNS else 0.0)
+        turns[turn] = found if stage.known else min(found, _MOST_WITHOUT_COUNTS)
+        _reassign(stage, seen, turns[turn], judged.prior(turns[turn]), targets)
+    return _Take(turns, seen, stage.judged(held, stage.evidence(system, folds, targets)))
+
+
+def _lead(one: Judged, other: Judged) -> tuple[float, float]:
+    """By how much the first explains held-out groups better (log likelihood), and the standard error of this."""
+    gain = one.likelihood(best_sharpness(one)) - other.likelihood(best_sharpness(other))
+    return float(gain.sum()), float(np.sqrt(np.sum(gain**2)))
+
+
+def _better_start(takes: Mapping[Start, _Take]) -> tuple[Start, dict[str, float]]:
+    """The start that explains held-out groups better, and by how much, with the standard error of this."""
+    if len(takes) == 1:
+        return next(iter(takes)), {}
+    lead, error = _lead(takes["sums"].held, takes["shares"].held)
+    return "sums" if lead > 0 else "shares", {"lead_of_sums": lead, "lead_of_sums_error": error}
 
 
 class _Stage(NamedTuple):
@@ -161,7 +202,20 @@ class _Stage(NamedTuple):
         np.maximum.at(targets, self.members, self._wide(share[np.repeat(np.arange(len(share)), np.diff(self.first))]))
         return targets
 
-    def _wide(self, columns: Float64) -> Float32:
+    def sums(self, system: RidgeSystem, groups: Groups, penalty: float) -> Float32:
+        """First targets (n, labels): chances by a regression of counts on sums, without the held-out groups."""
+        heard = np.flatnonzero(~self.held)
+        regression = SumRegression.of(system, groups.take(heard), penalty)
+        weights, dual = regression.fit(self.counts[heard])
+        members = self.members.astype(np.int64)
+        scores = self._wide(regression.without_own_group(project_rows(system.X, weights)[members], dual, members))
+        targets, held = self.shares(), self.members[np.repeat(self.held, np.diff(self.first))]
+        for _ in range(SCALINGS):
+            targets[held] = scores[np.repeat(self.held, np.diff(self.first))]
+            _reassign(self, self.relative(scores, targets), 1.0, np.zeros(self.counts.shape[1]), targets)
+        return targets
+
+    def _wide(self, columns: Float64 | Float32) -> Float32:
         wide = np.zeros((len(columns), PANEL), np.float32)
         wide[:, : columns.shape[1]] = columns
         return wide
@@ -169,7 +223,9 @@ class _Stage(NamedTuple):
     def evidence(self, system: RidgeSystem, folds: LeftOut, targets: Float32) -> Float32:
         """Log scores (members, labels) without the own group, relative to the mean score of the label's carriers.
 
-        Also gives the rows of held-out groups (in place) their own predictions as targets.
+        Also gives the rows of held-out groups (in place) their own predictions as targets: the fitted scores. Repeated,
+        these approach the regression without such rows whatever the groups, for a hat matrix has no eigenvalue above 1.
+        Scores without the own group would do so faster, but swing ever wider where groups hold similar rows.
         """
         sums = np.zeros((system.n_joint, PANEL), np.float32)
         add_weighted(system.X, targets.any(axis=1), targets, sums)
@@ -180,11 +236,16 @@ class _Stage(NamedTuple):
             fitted += scores_of_rest(system.rest, targets)
         scores = np.empty((len(self.members), PANEL), np.float32)
         _leave_out(self, folds, targets, fitted, scores)
+        held = self.members[np.repeat(self.held, np.diff(self.first))]
+        evidence = self.relative(scores, targets)
+        targets[held] = fitted[held]
+        return evidence
+
+    def relative(self, scores: Float32, targets: Float32) -> Float32:
+        """Log scores relative to those of the label's carriers."""
         own = np.repeat(~self.held, np.diff(self.first))
         mass = targets[self.members[own]].astype(np.float64)
         carriers = (mass * scores[own]).sum(axis=0) / np.maximum(mass.sum(axis=0), 1e-12)
-        held = self.members[~own]
-        targets[held] = scores[~own]
         n_labels = self.counts.shape[1]
         relative = scores[:, :n_labels] / np.maximum(carriers, 1e-6)[:n_labels].astype(np.float32)
         evidence: Float32 = np.log(np.maximum(relative, np.float32(FLOOR)))
@@ -258,17 +319,3 @@ def _reassign(stage: _Stage, evidence: Float32, sharpness: float, prior: Float64
                 given_mean(log_odds, mean_given_some(chances, 1.0), posterior)
             for i in range(len(rows)):
                 targets[rows[i], k] = posterior[i]
-
-
-@numba.njit(cache=True, nogil=True)
-def _keep_best(stage: _Stage, targets: Float32) -> None:
-    """Leave only the targets of as many members of each group as are expected to carry the label, the best ones."""
-    for group in range(len(stage.held)):
-        if stage.held[group]:
-            continue
-        rows = stage.members[stage.first[group] : stage.first[group + 1]]
-        own = targets[rows]
-        for k in range(stage.counts.shape[1]):
-            order = np.argsort(-own[:, k], kind="mergesort")
-            for i in order[int(np.rint(np.sum(own[:, k]))) :]:
-                targets[rows[i], k] = 0.0

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from xcore.grouping.groups import Groups
+from xcore.imputation.base import SMALLER_GROUPS
 from xcore.imputation.column_products import PANEL, JointRows, in_panels, project
+from xcore.memory import need_array
 from xcore.numeric import cholesky
 from xcore.numeric.matrices import CSR, Float32, Float64, Int32, Int64, csr
 from xcore.numeric.parallel import SparseRows, even_blocks, over_blocks, single_threaded_blas
@@ -100,6 +102,7 @@ def ridge_system(X: CSR, counted: Int64, penalty: float, max_joint: int) -> Ridg
 
 
 def _factor(rows: JointRows, taking_part: npt.NDArray[np.bool_], penalty: float, h: int) -> Float32:
+    need_array((h, h), "the matrix of the joint features", "Set joint_features lower.", entry_bytes=8)
     gram = np.zeros((h, h), np.float32)
     cuts = np.linspace(0, h, _GRAM_BLOCKS + 1).astype(np.int64)
     over_blocks(lambda b: _add_gram(rows, taking_part, cuts[b], cuts[b + 1], gram), range(_GRAM_BLOCKS))
@@ -190,6 +193,7 @@ def left_out(rest: Rest, sketch: Float32, groups: Groups) -> LeftOut:
     sizes = groups.sizes
     full, last = sizes // FOLD, sizes % FOLD
     first = np.concatenate([[0], np.cumsum(full * FOLD**2 + last**2)])
+    need_array((int(first[-1]),), "the matrices of the groups", SMALLER_GROUPS)
     matrices = np.empty(first[-1], np.float32)
     indptr = groups.members.indptr.astype(np.int64)
     members = np.ascontiguousarray(groups.members.indices, np.int32)

@@ -94,9 +94,9 @@ def _at(place: float) -> float:
 
 
 def ranking(judged: Judged, sharpness: float) -> tuple[float, float]:
-    """Of two groups, one with a label and one without it: how often does the one with it expect more? And its error.
+    """How often a group that has a label expects more of it than a group that lacks it, and the standard error.
 
-    The mean over labels, each as often as groups have it, with the standard error between labels. A half is chance.
+    The mean over labels, each as often as groups have it; the error is that between labels. A half is chance.
     """
     sizes = np.diff(judged.first)
     expected = np.add.reduceat(judged.chances(sharpness), judged.first[:-1], axis=0) / sizes[:, None]
@@ -120,6 +120,8 @@ def ranking(judged: Judged, sharpness: float) -> tuple[float, float]:
 def _prior(judged: Judged, sharpness: float) -> Float64:
     """Log odds (labels,) to add, with which as many members (or groups, of sets) are expected as carry each label."""
     shifts = np.zeros(judged.counts.shape[1])
+    if not len(judged.evidence):  # all groups are larger than what is looked at
+        return shifts
     for k in range(len(shifts)):
         target = float(np.sum(judged.counts[:, k]))
         most = float(len(judged.evidence)) if judged.known else float(len(judged.counts))

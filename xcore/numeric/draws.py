@@ -21,6 +21,7 @@ _TO_UNIT = 2.0**-53
 @numba.njit(cache=True, nogil=True)
 def hashed(key: np.uint64, number: int) -> np.uint64:
     """64 well mixed bits of a key and a number."""
+    # Neighbouring numbers lie far apart on the Weyl sequence; the rounds then spread every bit over all 64.
     state = key + _STEP * (np.uint64(number) + np.uint64(1))
     state = (state ^ (state >> np.uint64(30))) * _FIRST
     state = (state ^ (state >> np.uint64(27))) * _SECOND
@@ -30,7 +31,7 @@ def hashed(key: np.uint64, number: int) -> np.uint64:
 @numba.njit(cache=True, nogil=True)
 def unit(key: np.uint64, number: int) -> float:
     """Draw `number` of a key: uniform in [0, 1), 53 bits."""
-    return float(hashed(key, number) >> np.uint64(11)) * _TO_UNIT
+    return float(hashed(key, number) >> np.uint64(11)) * _TO_UNIT  # 53 bits are a double's whole precision
 
 
 @numba.njit(cache=True, nogil=True)

@@ -14,6 +14,7 @@ import numpy as np
 from xcore.components import flatten
 from xcore.numeric.matrices import Float64, Int64
 from xcore.report.charts import Axis, bars, lines
+from xcore.report.group_sizes import group_sizes_table
 from xcore.report.html import Child, Html, element, facts, foreign, markup, note, section, table
 from xcore.report.rows import batches, in_step, lists, named_in
 from xcore.report.run import Run
@@ -49,13 +50,15 @@ def imputation_section(run: Run) -> Html | None:
         return None
     details = json.loads((imputed.directory / "details.json").read_text())
     quality = json.loads((imputed.directory / "quality.json").read_text())
-    bins = ConfidenceBins.of(imputed.directory, _truth(run))
+    truth, groups = _truth(run), run.get("groups")
+    bins = ConfidenceBins.of(imputed.directory, truth)
     return section(
         "imputation",
         "Imputation",
         element("p", f"The labels of groups were given to single rows by {component(run.options('imputed'))}."),
         _quality(quality),
         facts(_counted(run, details)),
+        group_sizes_table(groups.directory, imputed.directory, truth) if groups and truth else None,
         _trials(details),
         bins.reliability_chart(),
         bins.distribution_chart(),

@@ -131,15 +131,17 @@ def test_labels_that_are_said_to_be_the_groups_give_sets(tmp_path: Path, ingeste
     dataset, counts = ingested(reader=GROUPED, train=[train], test=[test], row_labels="group")
     assert merge_stored(dataset) == "set"
     assert groups_of(dataset) == [("p2", [0, 2], {"x": 1, "y": 1, "z": 1}), ("p1", [1], {"x": 1})]
-    assert dataset.Y("train").nnz == 0
+    assert (dataset.n_rows("train"), dataset.Y("train").nnz) == (3, 0)
     assert dataset.Y("test").nnz == 1
     assert dataset.truth("train") is None
     assert counts["groups"] == {
-        "groups": 2, "members": 3, "label_nnz": 4, "groups_without_labels": 0, "rows_in_no_group": 1,
+        "groups": 2, "members": 3, "label_nnz": 4, "groups_without_labels": 0, "rows_in_no_group": 0,
         "rows_in_several_groups": 0, "repeated_labels": 0, "merge": "set",
     }  # fmt: skip
     assert counts["row_labels"] == "group"
     assert "as their group's set" in counts["notes"][0]
+    assert counts["rows_of_unknown_labels"] == 1
+    assert counts["notes"][1] == "Train rows in no group with labels were left out, as their labels are unknown: 1."
     table = dataset.label_table()
     assert dict(zip(table["id"].to_pylist(), table["train_count"].to_pylist(), strict=True)) == {"x": 2, "y": 1, "z": 1}
 
@@ -172,11 +174,11 @@ def test_labels_that_all_rows_of_a_group_repeat_are_the_groups(tmp_path: Path, i
     assert (merge_stored(dataset), counts["row_labels"]) == ("set", "group")
     assert groups_of(dataset) == [("p2", [0, 2], {"x": 1, "z": 1}), ("p1", [1], {"x": 1})]
     assert dataset.truth("train") is None
-    no_truth = sp.csr_array((4, dataset.n_labels))
-    given = GivenGroups().group(sp.csr_array((4, 1)), no_truth, np.random.default_rng(0), dataset.groups())
+    no_truth = sp.csr_array((3, dataset.n_labels))
+    given = GivenGroups().group(sp.csr_array((3, 1)), no_truth, np.random.default_rng(0), dataset.groups())
     assert given.merge == "set"
     with pytest.raises(ConfigError, match="only the set of labels of each group"):
-        GivenGroups(merge="list").group(sp.csr_array((4, 1)), no_truth, np.random.default_rng(0), dataset.groups())
+        GivenGroups(merge="list").group(sp.csr_array((3, 1)), no_truth, np.random.default_rng(0), dataset.groups())
     claimed, _ = ingested(reader=GROUPED, train=train, row_labels="own")
     assert groups_of(claimed) == [("p2", [0, 2], {"x": 2, "z": 2}), ("p1", [1], {"x": 1})]
 
@@ -196,15 +198,32 @@ def test_a_groups_file_names_members_and_labels_and_groups_may_overlap(tmp_path:
     assert groups_of(dataset) == [("g1", [1, 2], {"m": 1, "n": 2}), ("g2", [0, 1], {"m": 1})]
     assert merge_stored(dataset) == "list"
     assert counts["notes"] == [
-        "Labels of groups were read as lists: a label is repeated once for each member that has it."
+        "Labels of groups were read as lists: a label is repeated once for each member that has it.",
+        "Train rows in no group with labels were left out, as their labels are unknown: 1.",
     ]
+    assert (dataset.n_rows("train"), counts["rows_of_unknown_labels"]) == (3, 1)
     as_sets = {"path": groups, "delimiter": " ", "merge": "set"}
     dataset, sets = ingested(reader=READER, train=[train], test=[test], groups=as_sets)
     assert groups_of(dataset) == [("g1", [1, 2], {"m": 1, "n": 1}), ("g2", [0, 1], {"m": 1})]
     assert (merge_stored(dataset), sets["groups"]["repeated_labels"]) == ("set", 1)
     assert dataset.label_table()["id"].to_pylist() == ["m", "n", "v"]
-    assert (counts["groups"]["rows_in_no_group"], counts["groups"]["rows_in_several_groups"]) == (1, 1)
+    assert (counts["groups"]["rows_in_no_group"], counts["groups"]["rows_in_several_groups"]) == (0, 1)
     assert counts["labels_not_in_train"] == 1
+
+
+def test_groups_without_recorded_labels_are_no_negatives(tmp_path: Path, ingested: Run) -> None:
+    """g2 has an empty cell: its members have no label, or nobody has looked. c is in g1 too, and stays in any case."""
+    train = lines(tmp_path / "t.jsonl", [{"id": row["id"], "text": row["text"]} for row in PAGES])
+    test = lines(tmp_path / "e.jsonl", [{"id": "e", "text": "five", "labels": ["n"]}])
+    groups = put(tmp_path / "g.csv", "id,members,labels\ng1,a c,n\ng2,b c,\ng3,d,n m\n")
+    read = {"path": groups, "delimiter": " "}
+    dataset, counts = ingested(reader=READER, train=[train], test=[test], groups=read)
+    found = [("g1", [0, 2], {"n": 1}), ("g2", [1, 2], {}), ("g3", [3], {"m": 1, "n": 1})]
+    assert (groups_of(dataset), counts["rows_of_unknown_labels"]) == (found, 0)
+    dataset, counts = ingested(reader=READER, train=[train], test=[test], groups=read | {"empty": "unknown"})
+    assert groups_of(dataset) == [("g1", [0, 1], {"n": 1}), ("g3", [2], {"m": 1, "n": 1})]
+    assert (dataset.n_rows("train"), counts["rows_of_unknown_labels"]) == (3, 1)
+    assert dataset.row_ids("train").to_pylist() == ["a", "c", "d"]
 
 
 def test_a_groups_file_may_only_label_the_groups_of_a_column(tmp_path: Path, ingested: Run) -> None:
@@ -222,7 +241,8 @@ def test_members_of_files_without_ids_are_row_numbers_and_labels_label_numbers(t
     train = put(tmp_path / "t.txt", "3 2 4\n0:1\n1:1\n0:2\n")
     groups = lines(tmp_path / "g.jsonl", [{"id": "g", "members": [2, 0], "labels": [3]}])
     dataset, _ = ingested(reader={"kind": "xmc"}, train=[train], groups=groups)
-    assert groups_of(dataset) == [("g", [0, 2], {"3": 1})]
+    assert groups_of(dataset) == [("g", [0, 1], {"3": 1})]
+    assert dataset.sparse("train").toarray().tolist() == [[1, 0], [2, 0]], "the row in the middle is in no group"
     wrong = lines(tmp_path / "w.jsonl", [{"id": "g", "members": [0], "labels": [4]}])
     with pytest.raises(InputError, match=r"w\.jsonl:1 \(column 'labels'\): unknown label: found '4'"):
         ingested(reader={"kind": "xmc"}, train=[train], groups=wrong)

@@ -13,11 +13,13 @@ from xcore.components import Report
 from xcore.grouping.groups import Groups
 from xcore.grouping.random import RandomGroups
 from xcore.grouping.tree import ClusterGroups
-from xcore.imputation.auto import Auto, Trial, choose, has_similar_members
+from xcore.imputation.auto import Auto, Trial, choose, default_of, has_similar_members
 from xcore.imputation.base import Imputer
 from xcore.imputation.baseline import Baseline
+from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.heldout import Explained, HeldOutGroups
 from xcore.imputation.imputed import Imputed
+from xcore.models.ova import Ova
 from xcore.models.parabel import Parabel
 from xcore.numeric.matrices import CSR, TopK, csr
 
@@ -79,8 +81,16 @@ def test_the_last_imputer_stands_unless_another_leads_by_a_standard_error() -> N
     standing = Trial(Auto(), "weight", explained([5, 5, 5, 5]))
     surely = Trial(Baseline(), "weight", explained([6, 7, 6, 7]))
     perhaps = Trial(Baseline(), "weight", explained([9, 1, 9, 2]))
-    assert choose([surely, standing]) is surely
-    assert choose([perhaps, standing]) is standing
+    assert choose([surely, standing], standing) is surely
+    assert choose([perhaps, standing], standing) is standing
+
+
+def test_models_that_take_confidences_as_targets_learn_from_soft_chances_unless_others_lead() -> None:
+    soft, hard = (Trial(Disaggregate(assign=way), "target", explained([5, 5])) for way in ("soft", "hard"))
+    assert default_of([soft, hard], ModelSolver(Ova())) is soft
+    assert default_of([soft, hard], ModelSolver(Parabel())) is hard
+    assert default_of([soft, hard], None) is hard
+    assert default_of([hard], ModelSolver(Ova())) is hard
 
 
 def test_a_lead_has_the_standard_error_of_the_groups() -> None:

@@ -16,11 +16,17 @@ from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
 from xcore.imputation.heldout import HeldOutGroups
 from xcore.imputation.imputed import Imputed
-from xcore.numeric.matrices import CSR, csr
+from xcore.imputation.random_features import random_features
+from xcore.numeric.matrices import CSR, csr, normalise_rows
 
 
 def as_csr(dense: object) -> CSR:
     matrix = sp.csr_array(np.asarray(dense, np.float32))
+    return csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
+
+
+def csr_of(matrix: sp.csr_array) -> CSR:
+    matrix.sort_indices()
     return csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
 
 
@@ -75,7 +81,9 @@ def test_posteriors_become_as_sharp_as_the_noise_of_the_features_allows() -> Non
         sharpness.append(imputed.details["sharpness"])
         penalty.append(imputed.details["penalty"])
         confidence.append(imputed.details["mean_confidence"])
-        assert quality_against_truth(imputed, Y)["calibration_error"] < 0.03
+        assert quality_against_truth(imputed, Y)["calibration_error"] < 0.05
+        soft = Disaggregate(assign="soft").impute(X, groups, np.random.default_rng(0))
+        assert quality_against_truth(soft, Y)["calibration_error"] < 0.03
     assert sharpness[0] >= sharpness[1] > sharpness[2] > sharpness[3]
     assert sharpness[3] < 0.3, "features that say nothing leave chances near the group's share"
     assert penalty[0] < penalty[1] < penalty[2]
@@ -103,6 +111,16 @@ def test_held_out_groups_say_how_far_the_imputation_can_be_trusted() -> None:
     assert told["groups"] == 40
     assert told["ranking"] > 0.8
     assert 0 < told["ranking_error"] < 0.1
+
+
+def test_the_default_assignment_depends_on_what_is_known() -> None:
+    X, Y = documents(n=400)
+    merges: tuple[Merge, Merge] = ("list", "set")
+    counted, sets = (RandomGroups(size=8, merge=merge).group(X, Y, np.random.default_rng(0)) for merge in merges)
+    assert Disaggregate().impute(X, counted, np.random.default_rng(0)).details["assignment"] == "hard"
+    assert Disaggregate().impute(X, sets, np.random.default_rng(0)).details["assignment"] == "soft"
+    settings = [setting for setting, _ in Disaggregate().impute_each(X, sets, np.random.default_rng(0))]
+    assert settings == [Disaggregate(assign="hard"), Disaggregate(assign="soft")]
 
 
 @pytest.mark.parametrize("shortcut", ["few carriers", "few groups", "small changes"])
@@ -134,7 +152,7 @@ def test_every_pair_yields_as_many_members_as_it_counts() -> None:
 def test_unknown_counts_cost_some_quality_but_not_all(merge: Merge) -> None:
     X, Y = documents()
     groups = RandomGroups(size=10, merge=merge).group(X, Y, np.random.default_rng(0))
-    imputed = Disaggregate().impute(X, groups, np.random.default_rng(0))
+    imputed = Disaggregate(assign="hard").impute(X, groups, np.random.default_rng(0))
     quality = quality_against_truth(imputed, Y)
     assert quality["precision"] > 0.7
     assert quality["recall"] > 0.6
@@ -144,7 +162,7 @@ def test_unknown_counts_cost_some_quality_but_not_all(merge: Merge) -> None:
 def test_about_as_many_members_as_carry_a_label_get_it_where_counts_are_unknown(grouper: Grouper) -> None:
     X, Y = documents()
     groups = grouper.group(X, Y, np.random.default_rng(0))
-    imputed = Disaggregate().impute(X, groups, np.random.default_rng(0))
+    imputed = Disaggregate(assign="hard").impute(X, groups, np.random.default_rng(0))
     assert imputed.Y.nnz == pytest.approx(Y.nnz, rel=0.2)
     assert imputed.Y.sum() == pytest.approx(quality_against_truth(imputed, Y)["precision"] * imputed.Y.nnz, rel=0.2)
 
@@ -183,15 +201,74 @@ def test_held_out_groups_rank_imputers_as_the_truth_does() -> None:
     assert not plain.surely_better(ours)
 
 
+def quarters() -> tuple[CSR, CSR]:
+    """Points of the plane. Opposite quarters have the same label, which no linear function of the features tells."""
+    points = np.random.default_rng(0).uniform(-1, 1, (1500, 2))
+    sides = np.concatenate([np.maximum(points, 0), np.maximum(-points, 0)], axis=1)
+    own = (points[:, 0] > 0) ^ (points[:, 1] > 0)
+    return as_csr(sides), as_csr(np.eye(2)[own.astype(np.int64)])
+
+
+@pytest.mark.parametrize("size", [5, 20])
+def test_random_features_find_what_is_not_linear_in_the_features(size: int) -> None:
+    X, Y = quarters()
+    groups = RandomGroups(size=size).group(X, Y, np.random.default_rng(0))
+    own, random = (
+        Disaggregate(random_features=count).impute(X, groups, np.random.default_rng(0)) for count in (0, 100)
+    )
+    assert quality_against_truth(own, Y)["precision"] < 0.7
+    assert quality_against_truth(random, Y)["precision"] > 0.95
+
+
+def test_products_of_random_features_are_a_kernel_of_the_distance() -> None:
+    X, _ = quarters()
+    found = random_features(X, 4000, np.random.default_rng(0))[:50].toarray()
+    rows = normalise_rows(X).toarray()
+    squares = np.square(rows[:50, None] - rows[None, :50]).sum(axis=2)
+    median = np.median(np.sqrt(np.square(rows[:, None] - rows[None, ::7]).sum(axis=2)))
+    np.testing.assert_allclose(found @ found.T, np.exp(-squares / (2 * (median / 2) ** 2)), atol=0.1)
+
+
+def test_random_features_of_no_rows_and_of_equal_rows_are_finite() -> None:
+    for rows in (np.zeros((0, 3)), np.ones((4, 3)), np.zeros((4, 3))):
+        found = random_features(as_csr(rows), 7, np.random.default_rng(0))
+        assert found.shape == (len(rows), 7)
+        assert np.isfinite(found.data).all()
+
+
+@pytest.mark.parametrize("merge", ["list", "set"])
+def test_groups_above_4096_rows_tell_nothing_and_stop_nothing(merge: Merge) -> None:
+    rows = 5000
+    X = as_csr(np.random.default_rng(0).random((2 * rows, 3)))
+    members = csr(np.ones(2 * rows), np.arange(2 * rows), np.array([0, rows, 2 * rows]), 2 * rows)
+    groups = Groups(members, as_csr([[2, 0], [1, 3]]), merge=merge)
+    Y = Disaggregate().impute(X, groups, np.random.default_rng(0)).Y
+    assert (Y[:rows].sum(axis=0) > 0).tolist() == [True, False]
+
+
 def test_auto_chooses_by_held_out_groups_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
     X, Y = documents()
     groups = RandomGroups(size=20).group(X, Y, np.random.default_rng(0))
     with caplog.at_level("INFO", logger="xcore.imputation.auto"):
         imputed = Auto(share=0.3).impute(X, groups, np.random.default_rng(0))
     assert imputed.details["chosen"]["imputer"]["kind"] == "disaggregate"
-    assert len(imputed.details["trials"]) == 7
+    assert len(imputed.details["trials"]) == 4
     assert imputed.details["reason"] in caplog.text
     assert quality_against_truth(imputed, Y)["precision"] > 0.8
+
+
+def test_both_assignments_come_from_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = documents(n=400)
+    groups = RandomGroups(size=8).group(X, Y, np.random.default_rng(0))
+    runs, rehearse = [], disaggregate.rehearse
+    monkeypatch.setattr(disaggregate, "rehearse", lambda *inputs: runs.append(1) or rehearse(*inputs))
+    found = Disaggregate(assign="auto").impute_each(X, groups, np.random.default_rng(0))
+    assert len(runs) == 1
+    for (setting, imputed), assign in zip(found, ("soft", "hard"), strict=True):
+        assert setting == Disaggregate(assign=assign)
+        alone = setting.impute(X, groups, np.random.default_rng(0))
+        np.testing.assert_array_equal(imputed.Y.toarray(), alone.Y.toarray())
+        assert imputed.reading == alone.reading
 
 
 def test_auto_leaves_labels_to_all_members_where_all_carry_them() -> None:
