@@ -3,7 +3,8 @@
 A sixth of the training bags of seed 0 is held out. A setting is judged by the correlation of their label counts with
 those that its predictions for single rows give, the mean of three trainings: no label of a row and no test row is used.
 As in the paper, the learning rate is chosen for deep-miml alone. tau is chosen with it, for co-attention with the
-embeddings of EAGLE. For the network on imputed labels, hard or soft assignment is chosen the same way.
+embeddings of EAGLE. For the network on imputed labels, hard or soft assignment and the number of random features are
+chosen the same way.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ EPOCHS, BATCH, WIDTH = 6, 512, 128
 SHAPE: dict[str, Any] = {"width": WIDTH, "concepts": 5, "batch_size": BATCH, "epochs": EPOCHS}
 LOSSES: tuple[BagLoss, ...] = ("proportion", "count")
 ASSIGNMENTS: tuple[Literal["hard", "soft"], ...] = ("hard", "soft")
+RANDOM_FEATURES = (300, 1000)
 HELD_OUT = 6  # one bag in so many
 SEEDS = (0, 1, 2)
 
@@ -115,6 +117,8 @@ def settings(name: str, size: int, quick: bool) -> Iterator[Row]:
     )
     for assign in ASSIGNMENTS[:some]:
         yield from tried("network, assign", assign, network, split.imputed(Disaggregate(assign=assign)))
+    for count in RANDOM_FEATURES[:some]:
+        yield from tried("network, random features", count, network, split.imputed(Disaggregate(random_features=count)))
     yield row(
         "bags",
         case,

@@ -98,8 +98,8 @@ def _probe(quick: bool) -> list[Row]:
 
 
 def _probed(head: Head, n_rows: int, epochs: int, seed: int) -> dict[str, float]:
-    images, classes = pairs_of_digits("train", n_rows)
-    test_images, test_classes = pairs_of_digits("t10k", 10_000)
+    images, classes = images_side_by_side("train", n_rows, 2)
+    test_images, test_classes = images_side_by_side("t10k", 10_000, 2)
     model = NeuralNetwork(width=128, channels=(8, 16), epochs=epochs, dropout=0.1, head=head)
     seen = classes % 5 != 0
     fitted = model.fit(_data(images[seen], classes[seen]), FitContext(rng=np.random.default_rng(seed)))
@@ -112,19 +112,19 @@ def _probed(head: Head, n_rows: int, epochs: int, seed: int) -> dict[str, float]
     return {"seen": accuracy, "unseen": float((probed == test_classes[~known]).mean())}
 
 
-def pairs_of_digits(split: str, n_rows: int) -> tuple[Images, Int64]:
-    """Rows of two MNIST images side by side, and their classes from 0 to 99."""
+def images_side_by_side(split: str, n_rows: int, n_images: int) -> tuple[Images, Int64]:
+    """Rows of some MNIST images side by side, and the numbers that their digits spell."""
     folder = data_folder("mnist")
     assert folder is not None
     with (
         opened(folder / f"{split}-images-idx3-ubyte.gz") as images,
         opened(folder / f"{split}-labels-idx1-ubyte.gz") as classes,
     ):
-        n_images, (height, width, _) = images.sizes[0], images.image_shape()
-        pixels = np.frombuffer(images.read(n_images * height * width), np.uint8).reshape(n_images, height, width)
-        digits = classes.numbers(n_images)
-    drawn = np.random.default_rng(n_images).integers(0, n_images, (n_rows, 2))
-    return np.concatenate([pixels[drawn[:, 0]], pixels[drawn[:, 1]]], axis=2), digits[drawn] @ np.array([10, 1])
+        n, (height, width, _) = images.sizes[0], images.image_shape()
+        pixels = np.frombuffer(images.read(n * height * width), np.uint8).reshape(n, height, width)
+        digits = classes.numbers(n)
+    drawn = np.random.default_rng(n).integers(0, n, (n_rows, n_images))
+    return np.concatenate([pixels[own] for own in drawn.T], axis=2), digits[drawn] @ 10 ** np.arange(n_images)[::-1]
 
 
 def _data(X: Any, classes: Int64) -> TrainingData:

@@ -21,6 +21,7 @@ from pydantic import Field
 from xcore.components import Report, silent
 from xcore.embedding.base import BlocksOf, Embedding
 from xcore.errors import ConfigError
+from xcore.memory import need_array
 from xcore.numeric.arrays import write_arrays
 from xcore.numeric.checks import ArrayFile
 from xcore.numeric.matrices import Float32, Float64, normalise_rows, row_blocks
@@ -36,6 +37,7 @@ GRAM_ROWS = 2048  # rows made dense at a time
 THREAD_ROWS, THREAD_COLUMNS = 512, 1024  # of a sparse block that a thread takes at a time
 SMALLEST_VARIANCE = 1e-7  # of the largest: directions below are rounding errors, and become zeros
 CHANCE = 1.25
+FEWER_FEATURES = "Set dimensions lower, or use fewer features, such as a smaller text.max_features."
 
 
 class Pca(Embedding):
@@ -134,7 +136,9 @@ class Pca(Embedding):
         self, blocks: Iterable[Rows], moments: _Moments, scale: Float64, rng: np.random.Generator, report: Report
     ) -> tuple[Float64, Float64]:
         d = len(moments.mean)
-        basis = rng.standard_normal((d, min(self.dimensions + self.oversampling, d)))
+        shape = (d, min(self.dimensions + self.oversampling, d))
+        need_array(shape, "the basis of the principal components", FEWER_FEATURES, entry_bytes=4 * 8)
+        basis = rng.standard_normal(shape)
         centre = moments.mean * scale
         for step in range(self.passes):
             basis = np.linalg.qr(basis)[0]
@@ -285,6 +289,8 @@ class _Sums:
     def before(cls, block: Rows, exact_features: int) -> _Sums:
         d, is_dense = block.shape[1], not sp.issparse(block)
         is_exact = d <= exact_features
+        if is_exact:
+            need_array((d, d), "the covariance of the features", "Set exact_features lower.", entry_bytes=4 * 8)
         shift = np.zeros(d)
         if block.shape[0] and (is_dense or is_exact):  # else the rows stay sparse, and 0 is near their mean
             shift = np.asarray(block.mean(axis=0), np.float64).ravel()

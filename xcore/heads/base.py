@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from pydantic import Field
@@ -10,7 +10,7 @@ from pydantic import Field
 from xcore.components import Component
 from xcore.heads.order import LabelOrder
 from xcore.numeric.checks import ArrayFile
-from xcore.numeric.matrices import Float32, TopK
+from xcore.numeric.matrices import Float32, Int64, TopK
 from xcore.saved import Described
 
 if TYPE_CHECKING:
@@ -33,6 +33,15 @@ class FittedHead(Protocol):
         ...
 
 
+@runtime_checkable
+class Distributing(Protocol):
+    """A trained head that gives each row one distribution over its classes; see `Head.is_distribution`."""
+
+    def log_probability(self, features: Float32, classes: Int64) -> Float32:
+        """Log probability of one class of each row of features (n,)."""
+        ...
+
+
 class HeadAbout(Described):
     """What a model's JSON file says of its head; a subclass says more."""
 
@@ -47,6 +56,16 @@ class Head(Component):
     @property
     def has_logits(self) -> bool:
         """Whether scores are logits, of which only differences mean something; else they are probabilities."""
+        return False
+
+    @property
+    def is_distribution(self) -> bool:
+        """Whether it learns one distribution over all classes of a row, and its trained head is `Distributing`."""
+        return False
+
+    @property
+    def keeps_numbers(self) -> bool:
+        """Whether classes are the numbers of all labels. Else they count the labels that have training rows."""
         return False
 
     def module(self, n_classes: int, dimensions: int, shares: Float32, seed: int) -> TorchHead:

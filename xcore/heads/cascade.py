@@ -43,6 +43,10 @@ class MultiHeadCascade(CodedHead):
         "of a digit share one distribution, and training looks into the true group only.",
     )
 
+    @property
+    def is_distribution(self) -> bool:
+        return self.loss == "softmax"
+
     def module(self, n_classes: int, dimensions: int, shares: Float32, seed: int) -> CascadeModule:
         from xcore.heads.fitting.cascade import CascadeModule
 
@@ -129,6 +133,23 @@ class FittedCascade:
             top.labels[part] = best.labels
             top.scores[part] = np.where(best.labels == NO_LABEL, -np.inf, np.exp(best.scores))
         return top
+
+    def log_probability(self, features: Float32, classes: Int64) -> Float32:
+        """The sum over the digits, each given those before it. Candidates play no part: the class is known."""
+        digits, found = self.codec.digits(classes), np.empty(len(features), np.float32)
+        for part in row_blocks(len(features), max(1, BLOCK_SCORES // max(self.codec.lengths))):
+            found[part] = self._log_probability(features[part], classes[part], digits[part])
+        return found
+
+    def _log_probability(self, features: Float32, classes: Int64, digits: Int64) -> Float32:
+        rows = np.arange(len(features))
+        found = self._logarithms(product_of_rows(features, self.weights) + self.biases)[rows, digits[:, 0]]
+        for number, head in enumerate(self.further, 1):
+            own = product_of_rows(features, head.weights) + head.biases
+            before = self.codec.prefixes(classes, number)[:, None]
+            children = score_children(own, head.table, before, self.codec.lengths[number])
+            found = found + self._children_logarithms(children)[rows, 0, digits[:, number]]
+        return found
 
     def _kept(self, n_digits: int, k: int) -> int:
         """Prefixes of some digits to keep for k classes: the last prefix may hold fewer classes than the others."""

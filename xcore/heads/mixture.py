@@ -39,6 +39,10 @@ class MultiHeadMixture(ParallelHead):
         return MixtureModule(self.parts, self.codec(n_classes, dimensions), dimensions, shares, seed)
 
     @property
+    def is_distribution(self) -> bool:
+        return True
+
+    @property
     def _copies(self) -> int:
         return self.parts
 
@@ -78,10 +82,21 @@ class FittedMixture:
         """The k most probable classes, exactly."""
         top = TopK(np.empty((len(features), k), np.int32), np.empty((len(features), k), np.float32))
         for part in row_blocks(len(features), BLOCK_ROWS):
-            scores = product_of_rows(features[part], self.weights) + self.biases
-            best = self._best(log_softmax(scores[:, : self.parts]), self._digit_scores(scores), k)
+            best = self._best(*self._scores(features[part]), k)
             top.labels[part], top.scores[part] = best.labels, best.scores
         return top
+
+    def log_probability(self, features: Float32, classes: Int64) -> Float32:
+        """Codes without a class have a share too, which is not given to the others."""
+        found = np.empty(len(features), np.float32)
+        for part in row_blocks(len(features), BLOCK_ROWS):
+            found[part] = np.log(self._probabilities(*self._scores(features[part]), classes[part, None])[:, 0])
+        return found
+
+    def _scores(self, features: Float32) -> tuple[Float32, list[list[Float32]]]:
+        """Logarithms of the shares of the parts, and of the probabilities of each part's digits."""
+        scores = product_of_rows(features, self.weights) + self.biases
+        return log_softmax(scores[:, : self.parts]), self._digit_scores(scores)
 
     def _digit_scores(self, scores: Float32) -> list[list[Float32]]:
         """Logarithms of the probabilities of each digit's values, for each part."""

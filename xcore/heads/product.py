@@ -61,6 +61,14 @@ class ParallelHead(CodedHead):
         return LabelCodec(n_classes, self._chosen_lengths(n_classes, n_heads))
 
     @property
+    def keeps_numbers(self) -> bool:
+        """Given numbers are the code. To leave out labels would change the digits of all that follow.
+
+        A label without training rows costs no weights, and is found by the digits that it shares with others.
+        """
+        return self.order == "given"
+
+    @property
     def _copies(self) -> int:
         return 1
 
@@ -78,6 +86,10 @@ class MultiHeadProduct(ParallelHead):
         description="softmax: the values of a digit share one distribution. logistic: each value is an independent "
         "yes or no, as in the authors' code.",
     )
+
+    @property
+    def is_distribution(self) -> bool:
+        return self.loss == "softmax"
 
     def module(self, n_classes: int, dimensions: int, shares: Float32, seed: int) -> ProductModule:
         from xcore.heads.fitting.product import ProductModule
@@ -120,6 +132,14 @@ class FittedProduct:
         Cost of a row O((a_1 + ... + a_H) (d + k)).
         """
         return topk_of_codes(features, k, self.codec, self.digit_scores)
+
+    def log_probability(self, features: Float32, classes: Int64) -> Float32:
+        """The sum over the digits. Codes without a class have a share too, which is not given to the others."""
+        digits, found = self.codec.digits(classes), np.zeros(len(features), np.float32)
+        for part in row_blocks(len(features), BLOCK_ROWS):
+            for h, scores in enumerate(self.digit_scores(features[part])):
+                found[part] += scores[np.arange(len(scores)), digits[part, h]]
+        return found
 
     def digit_scores(self, features: Float32) -> list[Float32]:
         """Logarithms of the probabilities of each digit's values, float32 (n, a_h) for each head."""

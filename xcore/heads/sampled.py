@@ -11,10 +11,10 @@ from pydantic import Field
 from xcore.heads.base import HeadAbout
 from xcore.heads.codec import LabelCodec
 from xcore.heads.lengths import cascade_lengths
-from xcore.heads.one_hot import topk_of_products
+from xcore.heads.one_hot import log_share_of_products, topk_of_products
 from xcore.heads.product import CodedHead
 from xcore.numeric.checks import ArrayFile
-from xcore.numeric.matrices import Float32, TopK
+from xcore.numeric.matrices import Float32, Int64, TopK
 
 if TYPE_CHECKING:
     from xcore.heads.fitting.sampled import SampledModule
@@ -49,6 +49,10 @@ class MultiHeadSampling(CodedHead):
 
     @property
     def has_logits(self) -> bool:
+        return True
+
+    @property
+    def is_distribution(self) -> bool:
         return True
 
     def module(self, n_classes: int, dimensions: int, shares: Float32, seed: int) -> SampledModule:
@@ -96,9 +100,14 @@ class FittedSampled:
 
     def topk(self, features: Float32, k: int) -> TopK:
         """The k classes with the largest logits; cost of a row O(C d)."""
-        if self.has_cosines:
-            features = np.float32(self.scale) * unit_rows(features)
-        return topk_of_products(features, self.weights, k)
+        return topk_of_products(self._scaled(features), self.weights, k)
+
+    def log_probability(self, features: Float32, classes: Int64) -> Float32:
+        """Log softmax of all logits, also where training saw the softmax of a few groups."""
+        return log_share_of_products(self._scaled(features), self.weights, classes)
+
+    def _scaled(self, features: Float32) -> Float32:
+        return np.float32(self.scale) * unit_rows(features) if self.has_cosines else features
 
     def arrays(self) -> dict[str, Any]:
         return {"head.weights": self.weights}

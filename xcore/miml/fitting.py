@@ -12,6 +12,7 @@ from torch.nn.functional import linear, relu
 
 from xcore.errors import ConfigError
 from xcore.heads.fitting.base import array_of
+from xcore.memory import TRAINED, need_array
 from xcore.miml.concepts import Concepts, similarities
 from xcore.miml.losses import bag_loss
 from xcore.miml.options import MimlOptions
@@ -19,7 +20,7 @@ from xcore.miml.pooling import BagRows
 from xcore.network.first_layer import TABLE, sums_of_features
 from xcore.network.fitting import device_of, known_dev_rows
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64, row_blocks, topk_of_dense, vectors_of_images
-from xcore.training.checkpoints import Checkpoints, training_name
+from xcore.training.checkpoints import Checkpoints
 from xcore.training.context import FitContext
 from xcore.training.data import LabelledBags, Matrix, TrainingData
 from xcore.training.dev_choice import DEPTH, DEV_METRIC, dev_metrics
@@ -85,10 +86,8 @@ def fit_concepts(
         patience=options.patience,
         select=DEV_METRIC,
     )
-    name = ""
-    if context.scratch:
-        name = training_name(options.options(), seed, (data.X, bags.members, bags.Y))
-    train(problem, schedule, context, Checkpoints(context.scratch, name))
+    kept = Checkpoints.of(context.scratch, options.options(), seed, (data.X, bags.members, bags.Y))
+    train(problem, schedule, context, kept)
     return problem.concepts()
 
 
@@ -106,7 +105,9 @@ class ConceptModule(torch.nn.Module):
         self.table = None if table is None else torch.nn.Parameter(table)
         self.hidden_bias = torch.nn.Parameter(hidden_bias)
         n_concepts, n_labels, width = shape
-        weights = torch.randn((n_concepts * n_labels, width), generator=generator) * (3 * width) ** -0.5
+        size = (n_concepts * n_labels, width)
+        need_array(size, "the concepts of all labels in training", "Set concepts or width lower.", entry_bytes=TRAINED)
+        weights = torch.randn(size, generator=generator) * (3 * width) ** -0.5
         self.weights = torch.nn.Parameter(weights)
         self.concept_bias = torch.nn.Parameter(torch.zeros(len(weights)))
         self.label_bias = torch.nn.Parameter(torch.zeros(n_labels))
@@ -131,7 +132,9 @@ class MimlProblem:
         mean, spread = _moments(self.X)
         n_labels, width = self.bags.Y.shape[1], self.options.width
         # Hidden units begin small and with mean 0, whatever the scale and the mean of the rows.
-        table = torch.randn((len(mean), width), generator=generator) * float(SPREAD / np.sqrt(max(spread, 1e-12)))
+        size = (len(mean), width)
+        need_array(size, "the table of input features in training", "Set width lower.", entry_bytes=TRAINED)
+        table = torch.randn(size, generator=generator) * float(SPREAD / np.sqrt(max(spread, 1e-12)))
         hidden_bias = -(torch.from_numpy(mean.astype(np.float32)) @ table)
         shape = (self.options.concepts, n_labels, width)
         is_sparse = sp.issparse(self.X)

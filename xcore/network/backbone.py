@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import conv2d, layer_norm, linear, max_pool2d, relu
 
 from xcore.heads.fitting.base import array_of, weights
+from xcore.memory import TRAINED, need_array
 from xcore.network.convolutions import KERNEL, Convolutions, image_shape, scaled_images, vector_length
 from xcore.network.first_layer import TABLE, sums_of_features
 from xcore.network.fitted import EPSILON, Layer, Network
@@ -15,6 +16,7 @@ from xcore.network.options import NetworkOptions
 from xcore.training.data import Matrix
 from xcore.training.shards import Lookup
 
+FEWER_INPUTS = "Set width lower, or use fewer features, such as a smaller text.max_features."
 TABLE_SPREAD = 0.1  # of the first vectors of features; the layer norm takes their length away
 
 
@@ -46,7 +48,9 @@ class Backbone(torch.nn.Module):
         shapes = zip(sizes[1:], sizes[:-1], strict=True)
         self.weights = torch.nn.ParameterList([weights(shape, seed + at) for at, shape in enumerate(shapes, 2)])
         n_inputs = vector_length(self.image_shape, channels) if self.image_shape else X.shape[1]
-        table = torch.randn((n_inputs, sizes[0]), generator=generator) * TABLE_SPREAD
+        shape = (n_inputs, sizes[0])
+        need_array(shape, "the table of input features in training", FEWER_INPUTS, entry_bytes=TRAINED)
+        table = torch.randn(shape, generator=generator) * TABLE_SPREAD
         self.tables = {TABLE: table} if self._is_sparse else {}
         self.first = None if self._is_sparse else torch.nn.Parameter(table)
         self.dimensions = sizes[-1]
@@ -68,10 +72,15 @@ class Backbone(torch.nn.Module):
         return self._convolved(rows, self.image_shape, device) @ first
 
     def _convolved(self, images: Matrix, shape: tuple[int, int, int], device: torch.device) -> torch.Tensor:
-        """What the convolutions make of images, (n, inputs)."""
+        """What the convolutions make of images, (n, inputs).
+
+        Channels lie side by side in memory, and ReLU comes after pooling, where a quarter of the pixels is left. On a
+        CPU this saves a third of a step.
+        """
         x = torch.from_numpy(scaled_images(images, shape)).to(device).permute(0, 3, 1, 2)
+        x = x.contiguous(memory_format=torch.channels_last)
         for kernel, bias in zip(self.kernels, self.kernel_biases, strict=True):
-            x = max_pool2d(relu(conv2d(x, kernel, bias, padding=KERNEL // 2)), 2, ceil_mode=True)
+            x = relu(max_pool2d(conv2d(x, kernel, bias, padding=KERNEL // 2), 2, ceil_mode=True))
         return x.permute(0, 2, 3, 1).flatten(1)
 
     def _dropped(self, x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

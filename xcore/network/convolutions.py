@@ -87,7 +87,8 @@ def image_shape(images: npt.NDArray[np.uint8]) -> tuple[int, int, int]:
 
 def scaled_images(images: npt.NDArray[np.uint8], shape: tuple[int, int, int]) -> Float32:
     """Images as numbers from 0 to 1, float32 (n, height, width, channels)."""
-    if image_shape(images) != shape:
+    as_line = (int(np.prod(shape)), 1, 1)  # pixels of a served row
+    if image_shape(images) not in (shape, as_line):
         raise ConfigError(f"this model was trained on images of shape {shape}, got images of {image_shape(images)}")
     return vectors_of_images(images).reshape(len(images), *shape)
 

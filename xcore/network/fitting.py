@@ -16,7 +16,7 @@ from xcore.network.backbone import Backbone
 from xcore.network.fitted import Network
 from xcore.network.options import NetworkOptions
 from xcore.numeric.matrices import CSR, Int32, Int64
-from xcore.training.checkpoints import Checkpoints, training_name
+from xcore.training.checkpoints import Checkpoints
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, TrainingData, canonical_csr
 from xcore.training.dev_choice import DEPTH, DEV_METRIC, DEV_ROWS, dev_metrics, dev_sample
@@ -33,7 +33,7 @@ class TrainedNetwork:
     ----------
     network : Network
     labels : int32 (m,)
-        Label id of each class of the head: the labels that have a training row.
+        Label id of each class of the head: the labels that have a training row, or all (`Head.keeps_numbers`).
     head : FittedHead
     """
 
@@ -48,6 +48,8 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
     labels = np.unique(data.Y.indices).astype(np.int32)
     if not len(labels):
         raise ConfigError(f"none of the {data.Y.shape[0]} training rows has a label: a network needs at least one")
+    if options.head.keeps_numbers:
+        labels = np.arange(data.Y.shape[1], dtype=np.int32)
     labels = without_tail(labels, data.Y, options.trimmed)
     if isinstance(options.head, OrderedHead):
         labels = ordered_labels(options.head.order, labels, data, np.random.default_rng([seed, 1]))
@@ -64,8 +66,7 @@ def fit_network(options: NetworkOptions, data: TrainingData, context: FitContext
         select=DEV_METRIC,
         average_from=options.average_from,
     )
-    name = training_name(options.options(), seed, (data.X, data.Y)) if context.scratch else ""
-    train(problem, schedule, context, Checkpoints(context.scratch, name))
+    train(problem, schedule, context, Checkpoints.of(context.scratch, options.options(), seed, (data.X, data.Y)))
     return TrainedNetwork(problem.backbone.fitted(), labels, problem.head.fitted())
 
 

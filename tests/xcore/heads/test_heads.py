@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from xcore.heads.base import Head, log_logistic, log_softmax
+from xcore.heads.base import Distributing, Head, log_logistic, log_softmax
 from xcore.heads.cascade import FittedCascade, MultiHeadCascade
 from xcore.heads.codec import LabelCodec
 from xcore.heads.fitting.base import Targets, TorchHead
@@ -276,6 +276,67 @@ def test_a_mixture_ranks_as_a_full_list_does_and_its_probabilities_sum_to_one() 
     same_ranking(few, TopK(every.labels[:, :4], every.scores[:, :4]))
     targets = Targets(40, 25, np.arange(40), every.labels[:, 0].astype(np.int64), np.ones(40, np.float32))
     assert float(loss_of(head, x, targets)[0].detach()) == pytest.approx(-np.log(every.scores[:, 0]).sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        OneHot(loss="softmax"),
+        MultiHeadProduct(lengths=(4, 3), order="given"),
+        MultiHeadCascade(lengths=(4, 3), loss="softmax", candidates=4, bottleneck=5),
+        MultiHeadCascade(lengths=(3, 2, 2), loss="softmax", candidates=1, bottleneck=5),
+        MultiHeadSampling(lengths=(4, 3)),
+        MultiHeadSampling(lengths=(4, 3), margin=0.3),
+        MultiHeadMixture(lengths=(4, 3), parts=3),
+    ],
+    ids=lambda head: f"{head.kind}-{getattr(head, 'margin', '')}{len(getattr(head, 'lengths', ()))}",
+)
+def test_log_probabilities_are_those_of_a_full_ranking(options: Head) -> None:
+    """With 11 classes and 12 codes: a code without a class keeps its share."""
+    n_classes, x = 11, features(9)
+    head = options.module(n_classes, D, even(n_classes), 1)
+    unsettled(head)
+    fitted = head.fitted()
+    assert options.is_distribution
+    assert isinstance(fitted, Distributing)
+    found = np.stack([fitted.log_probability(x, np.full(len(x), c)) for c in range(n_classes)], axis=1)
+    top = fitted.topk(x, n_classes)
+    full = np.take_along_axis(top.scores, np.argsort(top.labels, axis=1), axis=1)
+    assert (np.sort(top.labels, axis=1) == np.arange(n_classes)).all()
+    expected = log_softmax(full) if options.has_logits else np.log(full)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert (np.exp(found).sum(axis=1) <= 1 + 1e-5).all()
+    own = np.arange(9) % n_classes
+    np.testing.assert_allclose(fitted.log_probability(x, own), found[np.arange(9), own], rtol=1e-6)
+
+
+def test_the_best_class_of_a_mixture_need_not_be_the_best_of_any_part() -> None:
+    head = MultiHeadMixture(lengths=(5, 4), parts=4).module(20, D, even(20), 1)
+    unsettled(head)
+    fitted, x = head.fitted(), features(400)
+    full = np.stack([fitted.log_probability(x, np.full(len(x), c)) for c in range(20)], axis=1)
+    digits = fitted._scores(x)[1]
+    codes = fitted.codec.digits(np.arange(20))
+    of_parts = [sum(own[:, codes[:, h]] for h, own in enumerate(part)).argmax(axis=1) for part in digits]
+    best = full.argmax(axis=1)
+    assert (np.stack(of_parts) != best).all(axis=0).any()
+    np.testing.assert_array_equal(fitted.topk(x, 1).labels[:, 0], best)
+
+
+def test_scores_of_a_head_with_a_margin_are_scaled_cosines() -> None:
+    x, head = features(5), MultiHeadSampling(lengths=(4, 3), margin=0.3, scale=8.0).module(11, D, even(11), 1)
+    unsettled(head)
+    fitted = head.fitted()
+    top = fitted.topk(x, 11)
+    weights = fitted.arrays()["head.weights"]
+    cosines = (x / np.linalg.norm(x, axis=1, keepdims=True)) @ weights.T
+    assert np.allclose(np.linalg.norm(weights, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(top.scores, 8 * np.take_along_axis(cosines, top.labels, axis=1), rtol=1e-4, atol=1e-5)
+
+
+def test_logistic_heads_have_no_distribution() -> None:
+    for head in (OneHot(), MultiHeadProduct(loss="logistic"), MultiHeadCascade(), LabelSets()):
+        assert not head.is_distribution
 
 
 def test_label_sets_are_digits_and_back() -> None:

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
+from xcore.embedding.pca import Pca
+from xcore.heads.one_hot import OneHot
 from xcore.heads.product import MultiHeadProduct
 from xcore.models.network import FittedNetwork, NeuralNetwork
 from xcore.network.fitting import without_tail
@@ -50,3 +53,28 @@ def test_a_product_of_heads_learns_one_class_per_row(loss: str) -> None:
     top = fitted.predict_topk(held_out.X, 3)
     assert (top.labels[:, 0] == held_out.Y.indices).mean() >= 0.9
     assert ((top.scores >= 0) & (top.scores <= 1)).all()
+
+
+def test_given_numbers_are_the_code_also_where_a_label_has_no_training_row() -> None:
+    """A row shows two digits of its label's number. Labels 7 and 13 are not in training, and are found by digits."""
+    numbers = np.tile(np.arange(16), 40)
+    X = np.hstack([np.eye(4)[numbers // 4], np.eye(4)[numbers % 4]])
+    seen = ~np.isin(numbers, (7, 13))
+    data = TrainingData.of(X[seen], binary_csr(numbers[seen], np.arange(seen.sum() + 1), 16))
+    head = MultiHeadProduct(lengths=(4, 4))
+    fitted = SMALL.model_copy(update={"head": head, "epochs": 30}).fit(data, FitContext())
+    assert fitted.predict_topk(X[:16], 1).labels.ravel().tolist() == list(range(16))
+
+
+def test_the_log_likelihood_of_a_network_over_components_is_that_of_its_probabilities() -> None:
+    dense = blobs(120, 6, seed=0)
+    data = TrainingData.of(csr_array(dense.X), dense.Y)
+    softmax = OneHot(loss="softmax")
+    model = SMALL.model_copy(update={"head": softmax, "epochs": 2, "embedding": Pca(dimensions=5)})
+    fitted = model.fit(data, FitContext())
+    assert isinstance(fitted, FittedNetwork)
+    top = fitted.predict_topk(data.X, 1)
+    scores = fitted.predict_topk(data.X, 6).scores.astype(np.float64)
+    expected = scores[:, 0] - np.log(np.exp(scores).sum(axis=1))
+    found = fitted.log_probability(data.X, top.labels[:, 0])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -9,10 +9,12 @@ import numpy.typing as npt
 import torch
 
 from xcore.heads.base import FittedHead
+from xcore.memory import TRAINED, need_array
 from xcore.numeric.matrices import CSR, Float32, Int64
 from xcore.training.shards import Lookup
 
 SMALLEST_SHARE = 1e-6
+NARROWER = "Take a narrower last layer, or a head with fewer weights, such as mhp."
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class TorchHead(torch.nn.Module):
 
 def weights(shape: tuple[int, int], seed: int) -> torch.nn.Parameter:
     """First weights of a layer (out, in)."""
+    need_array(shape, "the weights of a layer in training", NARROWER, entry_bytes=TRAINED)
     generator = torch.Generator().manual_seed(seed)
     return torch.nn.Parameter(torch.randn(shape, generator=generator) * shape[1] ** -0.5)
 

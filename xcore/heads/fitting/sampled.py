@@ -9,8 +9,9 @@ import torch
 from torch.nn.functional import log_softmax, normalize, pad
 
 from xcore.heads.codec import LabelCodec
-from xcore.heads.fitting.base import SMALLEST_SHARE, Targets, TorchHead, array_of, on
+from xcore.heads.fitting.base import NARROWER, SMALLEST_SHARE, Targets, TorchHead, array_of, on
 from xcore.heads.sampled import FittedSampled, MultiHeadSampling, unit_rows
+from xcore.memory import TRAINED, need_array
 from xcore.numeric.matrices import Float32, Int64
 from xcore.training.shards import Lookup
 
@@ -28,8 +29,10 @@ class SampledModule(TorchHead):
         self.options, self.codec = options, codec
         self.group_shares = np.zeros(codec.n_prefixes(1))
         np.add.at(self.group_shares, codec.prefixes(np.arange(codec.n_classes), 1), shares)
+        shape = (codec.n_classes, dimensions)
+        need_array(shape, "the table of classes in training", NARROWER, entry_bytes=TRAINED)
         generator = torch.Generator().manual_seed(seed)
-        self.tables[TABLE] = torch.randn((codec.n_classes, dimensions), generator=generator).mul_(SPREAD)
+        self.tables[TABLE] = torch.randn(shape, generator=generator).mul_(SPREAD)
 
     def loss(self, x: torch.Tensor, targets: Targets, lookup: Lookup, generator: torch.Generator) -> torch.Tensor:
         """Cross-entropy of a softmax over the chosen groups."""
