@@ -17,7 +17,8 @@ from xcore.numeric.checks import ArrayFile
 from xcore.numeric.matrices import Float32, Int32, Int64
 
 LINKS = 16  # of a vector on each level; twice as many on the lowest
-BUILD_WIDTH = 80  # candidates that are looked at when a vector is added
+MOST_LINKS = 256
+BUILD_WIDTH = 5  # candidates per link that are looked at when a vector is added
 MOST_LEVELS = 32
 
 
@@ -45,10 +46,14 @@ class Graph:
     entry: int
 
     @classmethod
-    def build(cls, vectors: Float32) -> Self:
-        """The graph of some vectors, at least one. Cost about O(n log n d) in one thread, for the same bits."""
-        index = _empty_index(vectors.shape[1])
-        return cls._filled(index, vectors, vectors)
+    def build(cls, vectors: Float32, links: int = LINKS) -> Self:
+        """The graph of some vectors, at least one. Cost about O(n log n links d) in one thread, for the same bits."""
+        return cls._filled(_empty_index(vectors.shape[1], links), vectors, vectors)
+
+    @property
+    def links(self) -> int:
+        """Links of a vector on each level; twice as many on the lowest."""
+        return _links_of(self.offsets, self.levels)
 
     def extended(self, more: Float32) -> Graph:
         """The graph with more vectors."""
@@ -78,12 +83,14 @@ class Graph:
         levels = file.take("graph.levels", np.int32, (n,)).within(1, MOST_LEVELS)
         neighbours = file.take("graph.neighbours", np.int32, (None,)).within(-1, n)
         offsets = file.take("graph.offsets", np.int64, (n + 1,)).offsets(len(neighbours.array))
-        if not np.array_equal(np.diff(offsets.array), LINKS * (levels.array.astype(np.int64) + 1)):
-            offsets.refuse("does not fit the levels", f"{LINKS} links per level, and {LINKS} more on the lowest")
+        links = _links_of(offsets.array, levels.array)
+        is_known = 1 <= links <= MOST_LINKS
+        if not is_known or not np.array_equal(np.diff(offsets.array), links * (levels.array.astype(np.int64) + 1)):
+            offsets.refuse("does not fit the levels", "the same number of links per level, and twice on the lowest")
         entry = file.take("graph.entry", np.int64, (1,)).within(0, n)
         if levels.array[entry.array[0]] != levels.array.max():
             entry.refuse("is a vector of a low level", "one of the highest level")
-        if _first_low_link(neighbours.array, offsets.array, levels.array) >= 0:
+        if _first_low_link(neighbours.array, offsets.array, levels.array, links) >= 0:
             neighbours.refuse("leads to a vector that is not on the level of the link", "links within a level")
         return cls(vectors, neighbours.array, offsets.array, levels.array, int(entry.array[0]))
 
@@ -99,7 +106,7 @@ class Graph:
     def _new_index(self) -> Any:
         """An index of faiss with this graph."""
         faiss = _faiss()
-        index = _empty_index(self.vectors.shape[1])
+        index = _empty_index(self.vectors.shape[1], self.links)
         faiss.downcast_index(index.storage).add(np.ascontiguousarray(self.vectors))
         index.ntotal = len(self.vectors)
         hnsw = index.hnsw
@@ -119,21 +126,25 @@ class Graph:
 
 
 @numba.njit(cache=True)
-def _first_low_link(neighbours: Int32, offsets: Int64, levels: Int32) -> int:
+def _first_low_link(neighbours: Int32, offsets: Int64, levels: Int32, links: int) -> int:
     """The first link above the lowest level that leads to a vector which is not on that level; -1 if there is none."""
     for vector in range(len(levels)):
         for level in range(1, levels[vector]):
-            start = offsets[vector] + LINKS * (level + 1)
-            for at in range(start, start + LINKS):
+            start = offsets[vector] + links * (level + 1)
+            for at in range(start, start + links):
                 if neighbours[at] >= 0 and levels[neighbours[at]] <= level:
                     return at
     return -1
 
 
-def _empty_index(dimensions: int) -> Any:
+def _links_of(offsets: Int64, levels: Int32) -> int:
+    return int(offsets[1] - offsets[0]) // (int(levels[0]) + 1)
+
+
+def _empty_index(dimensions: int, links: int) -> Any:
     faiss = _faiss()
-    index = faiss.IndexHNSWFlat(dimensions, LINKS, faiss.METRIC_INNER_PRODUCT)
-    index.hnsw.efConstruction = BUILD_WIDTH
+    index = faiss.IndexHNSWFlat(dimensions, links, faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = BUILD_WIDTH * links
     return index
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from xcore.numeric.matrices import NO_LABEL, Float32, Int32, Int64, row_blocks, topk_of_dense
+from xcore.numeric.matrices import NO_LABEL, Float32, Int32, Int64, row_blocks
 from xcore.numeric.parallel import over_blocks
 from xcore.numeric.products import product_of_rows
 from xcore.numeric.topk import best_first, clear, offer
@@ -73,9 +73,17 @@ class Keys:
             _rank(queries, self.vectors, self.graph.search(queries, n, width), near)
             return near
         for part in row_blocks(len(queries), max(1, BLOCK_SCORES // max(len(self.vectors), 1))):
-            top = topk_of_dense(product_of_rows(queries[part], self.vectors), n)
-            near.ids[part], near.cosines[part] = top.labels, top.scores
+            _rank_all(product_of_rows(queries[part], self.vectors), near.ids[part], near.cosines[part])
         return near
+
+
+def _rank_all(cosines: Float32, ids: Int32, best: Float32) -> None:
+    """Fill `ids` and `best` (q, n) with the n largest of each row, the lower id first of equal ones."""
+
+    def fill(part: slice) -> None:
+        _rank_dense(cosines[part], ids[part], best[part])
+
+    over_blocks(fill, row_blocks(len(cosines), BLOCK_ROWS))
 
 
 def _rank(queries: Float32, vectors: Float32, found: Int64, near: Near) -> None:
@@ -103,3 +111,12 @@ def _rank_rows(queries: Float32, vectors: Float32, found: Int64, ids: Int32, cos
             if key != NO_LABEL:
                 offer(cosines[row], ids[row], _cosine(queries[row], vectors[key]), key)
         best_first(cosines[row], ids[row])
+
+
+@numba.njit(cache=True, nogil=True)
+def _rank_dense(cosines: Float32, ids: Int32, best: Float32) -> None:
+    clear(best, ids)
+    for row in range(len(cosines)):
+        for key in range(cosines.shape[1]):
+            offer(best[row], ids[row], cosines[row, key], key)
+        best_first(best[row], ids[row])

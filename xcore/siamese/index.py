@@ -15,6 +15,8 @@ from xcore.numeric.matrices import NO_LABEL, Float32, Int32
 from xcore.search.graph import Graph
 from xcore.search.keys import Keys
 
+LINKS = 32  # hundreds of labels are asked for per search: with 16 links too many are missed (benchmarks siamese)
+
 
 @dataclass(frozen=True)
 class LabelIndex:
@@ -37,7 +39,7 @@ class LabelIndex:
     def build(cls, vectors: Float32, labels: Int32, exact_below: int) -> Self:
         """An index of some rows of `vectors` (L, d); above `exact_below` labels it has a graph."""
         own = np.ascontiguousarray(vectors[labels])
-        return cls(labels, Keys(own, Graph.build(own) if len(own) > exact_below else None), len(vectors))
+        return cls(labels, Keys(own, Graph.build(own, LINKS) if len(own) > exact_below else None), len(vectors))
 
     def nearest(self, queries: Float32, n: int, width: int) -> Int32:
         """The labels (q, n) of the nearest vectors, nearest first; fewer columns where there are fewer labels."""

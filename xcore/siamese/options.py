@@ -43,9 +43,9 @@ class SiameseEncoder(Stage):
     )
     table: Literal["random", "wordllama"] = Field(
         "random",
-        description="First vectors of the tokens. wordllama: rows are the tokens of text kind wordllama, and their "
-        "vectors start as in that package. If rows are vectors, a linear map of them is trained, which starts as the "
-        "identity.",
+        description="First vectors of the words or tokens. wordllama: vectors start as in that package. With text kind "
+        "tfidf each word has a vector, with text kind wordllama each token. If rows are vectors, a linear map of them "
+        "is trained, which starts as the identity.",
     )
     dimensions: int = Field(256, ge=1, le=4096, description="Length of the vectors of a random table.")
     label_names: NameUse = Field(
@@ -121,7 +121,9 @@ class Shortlists(Stage):
     artifact: ClassVar[str] = "siamese-shortlists"
     learns_labels: ClassVar[bool] = True
 
-    near: int = Field(40, ge=1, le=10_000, description="Labels from each of the two indexes per row.")
+    near: int = Field(
+        40, ge=0, le=10_000, description="Labels from each of the two indexes per row. 0: no search, which saves time."
+    )
     random: int = Field(20, ge=0, le=10_000, description="Labels at random per row.")
     exact_below: int = Field(
         65_536,
@@ -130,7 +132,7 @@ class Shortlists(Stage):
         "and may miss some labels. They need the extra memory.",
     )
     width: int = Field(
-        600, ge=1, le=10_000, description="Candidates per search of a graph. More find more and take more time."
+        800, ge=1, le=10_000, description="Candidates per search of a graph. More find more and take more time."
     )
 
     def fit(self, data: TrainingData, context: FitContext) -> FittedShortlists:

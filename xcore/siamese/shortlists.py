@@ -37,7 +37,8 @@ def make_shortlists(options: Shortlists, data: TrainingData, context: FitContext
         vectors = first.encoder.intermediate(block)
         for part in row_blocks(len(vectors), BLOCK_ROWS):
             rows = slice(start + part.start, start + part.stop)
-            found = [index.nearest(vectors[part], options.near, options.width) for index in (names, centroids)]
+            searched = (names, centroids) if options.near else ()
+            found = [index.nearest(vectors[part], options.near, options.width) for index in searched]
             drawn = _random_labels(seed, rows, centroids.labels, options.random)
             offered = np.concatenate([*found, drawn], axis=1)
             _keep_negatives(offered, data.Y.indices, data.Y.indptr[rows.start :], is_trained, negatives[rows])

@@ -14,6 +14,7 @@ import torch
 from xcore.errors import ArtifactDamaged, ConfigError
 from xcore.numeric.matrices import Float32, row_blocks
 from xcore.numeric.parallel import over_blocks
+from xcore.search.keys import unit_rows
 from xcore.training.shards import single_threaded_torch
 
 TEXTS_AT_ONCE = 16  # of one thread
@@ -98,27 +99,31 @@ class TorchEncoder:
         """The token numbers of each text, with the special tokens."""
         return [encoded.ids for encoded in self.tokenizer.encode_batch(texts)]
 
-    def encode(self, texts: list[str]) -> Float32:
-        """Vectors of texts, float32 (n, dimensions)."""
+    def encode(self, texts: list[str], batch_size: int) -> Float32:
+        """Vectors of texts, float32 (n, dimensions); texts of similar length are encoded together."""
         rows = np.zeros((len(texts), self.dimensions), np.float32)
+        pieces = over_blocks(lambda part: self.split(texts[part]), row_blocks(len(texts), TEXTS_AT_ONCE))
+        split = [ids for piece in pieces for ids in piece]
+        sizes = np.array([len(ids) if text.strip() else 0 for ids, text in zip(split, texts, strict=True)], np.int64)
+        order = np.argsort(sizes, kind="stable")[np.count_nonzero(sizes == 0) :]
 
         def fill(part: slice) -> None:
             torch.set_num_threads(1)  # a thread of the pool keeps its own number
-            for place, ids in enumerate(self.split(texts[part]), start=part.start):
-                if ids and texts[place].strip():
-                    rows[place] = self._encode_one(ids)
+            rows[order[part]] = self._encode_batch([split[place] for place in order[part]])
 
         with single_threaded_torch():
-            over_blocks(fill, row_blocks(len(texts), TEXTS_AT_ONCE))
+            over_blocks(fill, row_blocks(len(order), batch_size))
         return rows
 
     @torch.inference_mode()
-    def _encode_one(self, ids: list[int]) -> Float32:
-        tokens = torch.tensor([ids])
-        states = self.network(input_ids=tokens, attention_mask=torch.ones_like(tokens)).last_hidden_state[0].numpy()
-        pooled = states[0] if self.pooling == "cls" else states.mean(axis=0, dtype=np.float64)
-        unit: Float32 = (pooled / max(float(np.linalg.norm(pooled)), 1e-30)).astype(np.float32)
-        return unit
+    def _encode_batch(self, texts: list[list[int]]) -> Float32:
+        tokens = torch.zeros((len(texts), max(map(len, texts))), dtype=torch.long)
+        mask = torch.zeros_like(tokens)
+        for place, ids in enumerate(texts):
+            tokens[place, : len(ids)], mask[place, : len(ids)] = torch.tensor(ids), 1
+        states = self.network(input_ids=tokens, attention_mask=mask).last_hidden_state.numpy()
+        sums = np.einsum("bt,btd->bd", mask.numpy().astype(np.float64), states.astype(np.float64))
+        return unit_rows((states[:, 0] if self.pooling == "cls" else sums).astype(np.float32))
 
 
 def _library() -> tuple[Any, Any]:

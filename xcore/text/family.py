@@ -1,5 +1,6 @@
 """The family of text featurisers, by kind, and how a fitted one is opened."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -9,6 +10,7 @@ from xcore.saved import read_options
 from xcore.text.tfidf import FittedText, HashedTfidf, Tfidf
 from xcore.text.transformer import FittedTransformer, Transformer
 from xcore.text.wordllama import FittedEncoder, WordLlama
+from xcore.training.data import RowForm
 
 AnyText: TypeAlias = Annotated[Tfidf | HashedTfidf | WordLlama | Transformer, Field(discriminator="kind")]
 AnyFittedText: TypeAlias = FittedText | FittedEncoder | FittedTransformer
@@ -22,3 +24,8 @@ def load_text(directory: Path) -> AnyFittedText:
     if isinstance(options, Transformer):
         return FittedTransformer.load(directory)
     return FittedText.load(options, directory)
+
+
+def terms_of(text: AnyFittedText | None, form: RowForm) -> Sequence[str] | None:
+    """The word of each feature of sparse rows; None for other rows and for hashed words."""
+    return text.terms() if isinstance(text, FittedText) and form == "sparse" else None

@@ -58,6 +58,14 @@ class Transformer(Component):
         ge=3,
         description="Maximum number of tokens per text. The rest of a longer text is ignored. The time grows with it.",
     )
+    batch_size: int = Field(
+        1,
+        ge=1,
+        le=4096,
+        description="Number of texts of similar length that are encoded together. 1: each text alone, so that its "
+        "vector has the same bits wherever it is encoded. 32: two to three times as fast; the last digits of a vector "
+        "depend on the other texts.",
+    )
 
     def source_files(self) -> tuple[Path, ...]:
         """The encoder's files: their content, not their place, names the vectors."""
@@ -109,10 +117,10 @@ class FittedTransformer:
     def transform(self, texts: Iterable[str]) -> Float32:
         """Vectors of texts, float32 (n, d), of length 1; a text without tokens is a row of zeros.
 
-        Each text is encoded alone: a batch would change the last bits of a row. Threads share the texts. Cost O(layers
-        (t d^2 + t^2 d)) for a text of t tokens.
+        With batch size 1 a row's bits depend on its text alone, else also on the other texts of the call, but never on
+        the number of threads. Threads share the texts. Cost O(layers (t d^2 + t^2 d)) for a text of t tokens.
         """
-        return self._encoder.encode(list(texts))
+        return self._encoder.encode(list(texts), self.options.batch_size)
 
     def sequences(self, texts: Iterable[str]) -> TokenRows:
         """The tokens of each text by their numbers, with the special tokens of the encoder."""

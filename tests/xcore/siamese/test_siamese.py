@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from xcore.components import silent
 from xcore.errors import ConfigError
 from xcore.models.base import Extensible
 from xcore.models.siamesexml import SiameseXml
@@ -19,10 +20,14 @@ from xcore.numeric.ragged import TokenRows
 from xcore.search.keys import unit_rows
 from xcore.siamese.encoder import Activation, Encoder, bag_of_tokens
 from xcore.siamese.fitting.classifiers import ClassifierProblem
-from xcore.siamese.fitting.likelihood import negative_loss, positive_loss, softmax_loss
+from xcore.siamese.fitting.encoder import first_encoder
+from xcore.siamese.fitting.likelihood import Pairs, negative_loss, positive_loss, softmax_loss
 from xcore.siamese.fitting.negatives import hardest_in_batch, nearest_wrong_rows, pairs_of_batch
+from xcore.siamese.fitting.towers import unit
+from xcore.siamese.index import LabelIndex
 from xcore.siamese.modules import label_vectors
 from xcore.siamese.options import Classifiers, Shortlists, SiameseEncoder
+from xcore.text.wordllama import WordLlama
 from xcore.training.context import FitContext
 from xcore.training.data import LabelSide, TrainingData
 from xcore.training.shards import Lookup
@@ -179,6 +184,11 @@ SOFTMAX = SiameseXml(
 )
 
 
+def pairs_of(is_positive: torch.Tensor, weights: torch.Tensor) -> Pairs:
+    rows, columns = torch.nonzero(is_positive, as_tuple=True)
+    return Pairs(rows, columns, weights[rows, columns])
+
+
 def test_the_softmax_of_a_positive_leaves_out_the_other_positives_of_its_row() -> None:
     cosines = torch.tensor([[0.5, 0.4, -0.2, 0.1], [0.3, 0.2, 0.1, 0.0]])
     is_positive = torch.tensor([[True, True, False, False], [False, False, False, True]])
@@ -187,12 +197,34 @@ def test_the_softmax_of_a_positive_leaves_out_the_other_positives_of_its_row() -
     for row, own, weight in ((0, 0, 0.5), (0, 1, 0.5), (1, 3, 1.0)):
         wrong = cosines[row][~is_positive[row]]
         expected += weight * float(torch.log1p(torch.exp((wrong - cosines[row, own]) / 0.1).sum()))
-    assert float(softmax_loss(cosines, is_positive, weights, 0.1)) == pytest.approx(expected, rel=1e-5)
+    assert float(softmax_loss(cosines, is_positive, pairs_of(is_positive, weights), 0.1)) == pytest.approx(expected)
+
+
+def test_the_gradient_of_the_softmax_is_that_of_its_differences() -> None:
+    rng = torch.Generator().manual_seed(0)
+    cosines = torch.rand((6, 9), generator=rng, dtype=torch.float64).mul_(2).sub_(1).requires_grad_()
+    is_positive = torch.rand((6, 9), generator=rng) < 0.3
+    is_positive[5] = True
+    pairs = pairs_of(is_positive, torch.rand((6, 9), generator=rng, dtype=torch.float64))
+    assert torch.autograd.gradcheck(lambda own: 3 * softmax_loss(own, is_positive, pairs, 0.2), [cosines])
+
+
+def test_vectors_are_scaled_to_length_one_and_the_gradient_is_that_of_torch() -> None:
+    rng = torch.Generator().manual_seed(0)
+    vectors = torch.randn((5, 7), generator=rng, dtype=torch.float64).requires_grad_()
+    np.testing.assert_allclose(unit(vectors).detach(), torch.nn.functional.normalize(vectors).detach(), rtol=1e-12)
+    assert torch.autograd.gradcheck(unit, [vectors])
+    nothing = torch.zeros((1, 7), requires_grad=True)
+    scaled = unit(nothing)
+    (gradient,) = torch.autograd.grad(scaled.sum(), [nothing])
+    assert not scaled.any()
+    assert not gradient.any()
 
 
 def test_a_row_without_negatives_has_no_softmax_loss_and_a_finite_gradient() -> None:
     cosines = torch.tensor([[0.5, 0.4]], requires_grad=True)
-    loss = softmax_loss(cosines, torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 2), 0.05)
+    is_positive = torch.ones(1, 2, dtype=torch.bool)
+    loss = softmax_loss(cosines, is_positive, pairs_of(is_positive, torch.ones(1, 2)), 0.05)
     (gradient,) = torch.autograd.grad(loss, [cosines])
     assert float(loss.detach()) == pytest.approx(0, abs=1e-6)
     assert torch.equal(gradient, torch.zeros(1, 2))
@@ -278,7 +310,7 @@ def test_without_names_it_learns_from_rows_or_says_what_is_missing() -> None:
     nameless = TrainingData.of(toy().X, toy().Y)
     with pytest.raises(ConfigError, match="label_names is required, but the labels have no names"):
         SMALL.model_copy(update={"encoder": SiameseEncoder(label_names="required")}).fit(nameless)
-    with pytest.raises(ConfigError, match="table wordllama takes the tokens of texts"):
+    with pytest.raises(ConfigError, match="needs the word of each of the"):
         SMALL.model_copy(update={"encoder": SiameseEncoder(table="wordllama")}).fit(nameless)
 
 
@@ -291,3 +323,71 @@ def test_a_graph_finds_nearly_what_an_exact_search_finds() -> None:
     recall = fitted.shortlist_recall(data.X[:200], 5)
     assert recall is not None
     assert recall > 0.95
+
+
+def test_a_graph_of_labels_finds_hundreds_of_them_and_is_kept(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(0)
+    topics = rng.standard_normal((64, 64))
+    vectors, queries, more = (
+        unit_rows((topics[rng.integers(0, 64, n)] + rng.standard_normal((n, 64))).astype(np.float32))
+        for n in (8192, 32, 5)
+    )
+    index = LabelIndex.build(vectors, np.arange(len(vectors), dtype=np.int32), 0)
+    found, exact = (keys.nearest(queries, 500, Shortlists().width).ids for keys in (index.keys, index.keys.exact()))
+    assert np.mean([len(np.intersect1d(*pair)) / 500 for pair in zip(found, exact, strict=True)]) > 0.99
+    index.save(tmp_path / "names.safetensors")
+    loaded = LabelIndex.load(tmp_path / "names.safetensors", len(vectors), 64, has_graph=True)
+    for one, other in ((index, loaded), (index.extended(more), loaded.extended(more))):
+        assert np.array_equal(one.nearest(queries, 20, 100), other.nearest(queries, 20, 100))
+
+
+def test_words_start_with_the_vectors_of_their_tokens() -> None:
+    pytest.importorskip("wordllama")
+    terms = ["forest", "forests", "tax"]
+    table = first_encoder(SiameseEncoder(table="wordllama"), "sparse", 3, 0, terms).table
+    np.testing.assert_array_equal(table, WordLlama().fit((), silent).transform(terms))
+    assert table[0] @ table[1] > table[0] @ table[2]
+    with pytest.raises(ConfigError, match="the word of each of the 3 features"):
+        first_encoder(SiameseEncoder(table="wordllama"), "sparse", 3, 0)
+
+
+def test_a_search_of_no_labels_leaves_the_random_ones() -> None:
+    data = toy()
+    model = SiameseXml(encoder=SiameseEncoder(epochs=0), shortlists=Shortlists(near=0, random=3))
+    found = prepare(model, data, FitContext(rng=np.random.default_rng(0))).stage("shortlists").fitted.negatives
+    assert found.shape == (data.Y.shape[0], 3)
+    assert (found != NO_LABEL).any()
+
+
+def test_words_and_classifiers_are_trained_together_from_the_start() -> None:
+    """Modules I and III without epochs: all that is learned comes from Module IV."""
+    data = toy()
+    start = SiameseXml(
+        encoder=SiameseEncoder(epochs=0), shortlists=Shortlists(near=0, random=5), classifiers=Classifiers(epochs=0)
+    )
+    both = start.model_copy(update={"joint_epochs": 5, "joint_learning_rate": 0.01})
+    first, last = (model.fit(data, FitContext(rng=np.random.default_rng(0))) for model in (start, both))
+    assert not np.array_equal(first.encoder.table, last.encoder.table)
+    assert not np.allclose(last.weights, last.encoder.encode(data.labels.X), atol=1e-3), "eta has moved"
+    hits = [(model.predict_topk(data.X, 1).labels[:, 0] == data.Y.indices).mean() for model in (first, last)]
+    assert hits[1] > max(0.9, hits[0])
+
+
+def test_modules_3_and_4_end_no_worse_on_dev_rows_than_they_start() -> None:
+    data, held_out = toy(), toy(seed=1)
+    data = TrainingData.of(data.X, data.Y, dev=(held_out.X, held_out.Y), labels=data.labels)
+    seen: list[dict[str, float]] = []
+    spoilt = SMALL.model_copy(
+        update={"classifiers": Classifiers(epochs=0), "joint_epochs": 2, "joint_learning_rate": 30.0}
+    )
+    context = FitContext(
+        rng=np.random.default_rng(0), report=lambda step, total, metrics=None: seen.append(dict(metrics or {}))
+    )
+    fitted = spoilt.fit(data, context)
+    curve = [metrics["dev_ndcg_at_5"] for metrics in seen if "dev_ndcg_at_5" in metrics]
+    assert len(curve) == 3
+    assert max(curve[1:]) < curve[0], "such a learning rate spoils the model"
+    first = prepare(spoilt, data, FitContext(rng=np.random.default_rng(0))).stage("encoder").fitted
+    assert np.array_equal(fitted.encoder.table, first.encoder.table)
+    assert seen[-1]["mixed_dev_ndcg_at_5"] > 0.9, "the dev rows' metric of the ranking that the model gives"

@@ -73,6 +73,23 @@ def test_a_text_has_the_same_bits_alone_in_a_batch_and_with_any_number_of_thread
     assert all(np.array_equal(encoder.transform([texts[at]])[0], found[0][at]) for at in (0, 17, 59))
 
 
+def test_texts_that_are_encoded_together_have_the_vectors_that_they_have_alone(
+    folder: Path, encoder: FittedTransformer
+) -> None:
+    texts = [" ".join(TEXTS[at % 5] for at in range(n % 7)) for n in range(60)]
+    batched = Transformer(encoder=str(folder), max_tokens=16, batch_size=8).fit([], silent)
+    before, found = numba.get_num_threads(), []
+    try:
+        for n_threads in (1, numba.config.NUMBA_NUM_THREADS):
+            numba.set_num_threads(n_threads)
+            found.append(batched.transform(texts))
+    finally:
+        numba.set_num_threads(before)
+    assert np.array_equal(*found), "no bit depends on the number of threads"
+    np.testing.assert_allclose(found[0], encoder.transform(texts), atol=1e-5)
+    assert not found[0][[0, 7]].any(), "empty texts are zeros"
+
+
 def test_only_the_first_tokens_count(folder: Path) -> None:
     short = Transformer(encoder=str(folder), max_tokens=4).fit([], silent)
     first, second = short.transform(["fish and chips", "fish and flesh"])

@@ -13,6 +13,7 @@ from pydantic import Field
 from xcore.embedding.family import AnyEmbedding
 from xcore.embedding.pca import Pca
 from xcore.errors import ConfigError
+from xcore.memory import need_array
 from xcore.models.base import Model
 from xcore.models.memory.answers import Settings, Values
 from xcore.models.memory.fitted import FittedMemory
@@ -100,6 +101,9 @@ class Memory(Model):
         context.report(0, 3)
         labelled = np.flatnonzero(np.diff(data.Y.indptr))
         names = self._names(data)
+        shape = (len(labelled) + (0 if names is None else data.n_labels), X.shape[1])
+        n_copies = 2 if shape[0] <= self.exact_below else 3
+        need_array(shape, "the keys", "Set embedding.dimensions lower, or use fewer rows.", entry_bytes=4 * n_copies)
         vectors = [unit_rows(X[labelled])]
         if names is not None:
             vectors.append(unit_rows(names if embedding is None else embedding.transform(names)))

@@ -39,8 +39,9 @@ class SiameseXml(Model):
       that of the best nDCG@5 on at most 3,000 dev rows, else 0.9.
     - Labels with a name but without training rows are ranked by their name. More labels can be added at any time
       (`FittedSiamese.with_labels`).
-    - Rows are bags of tokens (`sparse`; `tokens` with table wordllama), or vectors of a text encoder that stays as it
-      is, with a trained map.
+    - Rows are bags of words or tokens, or vectors of a text encoder that stays as it is, with a trained map.
+    - Modules III and IV keep the weights that they start with if no epoch is better on dev rows.
+    - Words and classifiers can be trained together from the start: set the epochs of Modules I and III to 0.
     - A target q in (0, 1] counts as q of a positive and 1 - q of a negative in Modules III and IV.
     - Training needs torch; predictions do not. They need faiss where an index has a graph.
     - Memory: 12 D bytes per label in the model, and 12 D more in training.
@@ -77,13 +78,14 @@ class SiameseXml(Model):
     )
 
     def form_for(self, available: Sequence[RowForm]) -> RowForm:
-        """Tokens for a table of wordllama, else sparse rows or vectors."""
-        if self.encoder.table != "wordllama":
+        """Sparse rows or vectors; for a table of wordllama sparse rows or tokens."""
+        if self.encoder.table != "wordllama" or "sparse" in available:
             return choose_form(type(self), [form for form in available if form != "tokens"] or available)
         if "tokens" not in available:
             raise ConfigError(
-                f"kind: siamesexml: table wordllama takes the tokens of texts, but the rows are "
-                f"{' or '.join(available)}: take a dataset of texts with text.kind wordllama, or set table to random"
+                f"kind: siamesexml: table wordllama takes words or tokens of texts, but the rows are "
+                f"{' or '.join(available)}: take a dataset of texts with text.kind tfidf or wordllama, or set table to "
+                "random"
             )
         return "tokens"
 
@@ -100,8 +102,9 @@ class SiameseXml(Model):
         lists: FittedShortlists = data.stage("shortlists").fitted
         found: FittedClassifiers = data.stage("classifiers").fitted
         names, centroids = lists.names, lists.centroids
+        last_step = 1
         if self.joint_epochs:
-            encoder, found = self._jointly(data, context)
+            encoder, found, last_step = self._jointly(data, context)
             names, centroids = build_indexes(encoder, data.rows, data.Y, self.shortlists.exact_below)
         last = replace(encoder.encoder, residual=found.residual)
         model = FittedSiamese(
@@ -115,11 +118,10 @@ class SiameseXml(Model):
             self.shortlists.width,
         )
         model, metrics = self._chosen(model, data)
-        if not self.joint_epochs:
-            context.report(1, 1, metrics)
+        context.report(last_step, last_step, {f"mixed_{name}": value for name, value in metrics.items()})
         return model
 
-    def _jointly(self, data: TrainingData, context: FitContext) -> tuple[FittedEncoder, FittedClassifiers]:
+    def _jointly(self, data: TrainingData, context: FitContext) -> tuple[FittedEncoder, FittedClassifiers, int]:
         """Module IV."""
         from xcore.siamese.fitting.classifiers import fit_jointly
 

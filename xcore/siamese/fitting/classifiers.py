@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from torch.nn.functional import normalize
 
 from xcore.heads.fitting.base import array_of
+from xcore.memory import TRAINED, need_array
 from xcore.network.fitting import device_of
 from xcore.numeric.matrices import CSR, NO_LABEL, Float32, Int32, Int64
 from xcore.siamese.dev_rows import DevRows
 from xcore.siamese.encoder import Encoder, bag_of_tokens
-from xcore.siamese.fitting.likelihood import negative_loss, positive_loss, softmax_loss
-from xcore.siamese.fitting.towers import TABLE, Towers, stacked
+from xcore.siamese.fitting.likelihood import Pairs, negative_loss, positive_loss, softmax_loss
+from xcore.siamese.fitting.towers import TABLE, Towers, stacked, unit
 from xcore.siamese.modules import FittedClassifiers, FittedEncoder, FittedShortlists, label_vectors
 from xcore.siamese.options import Classifiers
-from xcore.training.checkpoints import Checkpoints, training_name
+from xcore.training.checkpoints import Checkpoints
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, TrainingData
 from xcore.training.dev_choice import DEV_METRIC
@@ -27,21 +27,26 @@ from xcore.training.schedule import Schedule
 from xcore.training.shards import Lookup
 
 ETA = "eta"
+FEWER_LABELS = "Set encoder.dimensions lower, or use fewer labels."
 MOST_POSITIVES = 64  # of a row that count in a step
 
 
 def fit_classifiers(options: Classifiers, data: TrainingData, context: FitContext) -> FittedClassifiers:
     """Module III."""
     first: FittedEncoder = data.stage("encoder").fitted
+    need_array(first.labels.shape, "the classifiers of all labels in training", FEWER_LABELS, entry_bytes=TRAINED)
     eta = np.zeros(first.labels.shape, np.float32)
-    _, found = _trained(options, data, context, first, FittedClassifiers(first.encoder.residual, eta), None)
+    _, found, _ = _trained(options, data, context, first, FittedClassifiers(first.encoder.residual, eta), None)
     return found
 
 
 def fit_jointly(
     options: Classifiers, data: TrainingData, context: FitContext, label_texts: Matrix
-) -> tuple[FittedEncoder, FittedClassifiers]:
-    """Module IV: goes on from Module III with the table trained too. `label_texts` are the rows of all labels."""
+) -> tuple[FittedEncoder, FittedClassifiers, int]:
+    """Module IV: goes on from Module III with the table trained too. `label_texts` are the rows of all labels.
+
+    The third value is the number of steps that were reported.
+    """
     return _trained(options, data, context, data.stage("encoder").fitted, data.stage("classifiers").fitted, label_texts)
 
 
@@ -52,9 +57,9 @@ def _trained(
     first: FittedEncoder,
     before: FittedClassifiers,
     label_texts: Matrix | None,
-) -> tuple[FittedEncoder, FittedClassifiers]:
+) -> tuple[FittedEncoder, FittedClassifiers, int]:
     if not options.epochs:
-        return first, before
+        return first, before, 0
     seed = int(context.rng.integers(2**31))
     shortlists: FittedShortlists = data.stage("shortlists").fitted
     encoder = replace(first.encoder, residual=before.residual)
@@ -73,15 +78,15 @@ def _trained(
         seed=seed,
         patience=options.patience,
         select=DEV_METRIC,
+        judges_start=True,
     )
     arrays = (X, data.Y, shortlists.negatives, encoder.table, encoder.residual, before.eta)
-    name = training_name(options.options(), seed, arrays) if context.scratch else ""
-    train(problem, schedule, context, Checkpoints(context.scratch, name))
+    train(problem, schedule, context, Checkpoints.of(context.scratch, options.options(), seed, arrays))
     found = problem.module.fitted()
     texts = first.labels if label_texts is None else found.intermediate(label_texts)
     eta = array_of(problem.tables[ETA])
     context.report(schedule.total, schedule.total, found.norms() | {"norm_eta": largest_length(eta)})
-    return replace(first, encoder=found, labels=texts), FittedClassifiers(found.residual, eta)
+    return replace(first, encoder=found, labels=texts), FittedClassifiers(found.residual, eta), schedule.total
 
 
 def largest_length(eta: Float32) -> float:
@@ -134,7 +139,7 @@ class ClassifierProblem:
         used, places = np.unique(np.maximum(labels, 0), return_inverse=True)
         intermediate = self._intermediate(numbers, used, lookup)
         encoded = self.module.final(intermediate)
-        vectors = normalize(encoded[len(numbers) :] + lookup(ETA, used.astype(np.int64)))
+        vectors = unit(encoded[len(numbers) :] + lookup(ETA, used.astype(np.int64)))
         if self.options.loss == "softmax":
             return self._softmax(encoded[: len(numbers)], vectors, labels, targets, places.reshape(labels.shape))
         chosen = vectors[torch.from_numpy(places.reshape(-1))].view(*labels.shape, -1)
@@ -151,12 +156,13 @@ class ClassifierProblem:
         self, rows: torch.Tensor, vectors: torch.Tensor, labels: Int64, targets: Float32, places: Int64
     ) -> torch.Tensor:
         """The mean cross-entropy of the labels of each row against the labels of all shortlists of the shard."""
-        of_rows = np.broadcast_to(np.arange(len(labels))[:, None], labels.shape)
         is_own = (labels != NO_LABEL) & (targets > 0)
-        weights = np.zeros((len(labels), len(vectors)), np.float32)
-        weights[of_rows[is_own], places[is_own]] = (targets / is_own.sum(axis=1, keepdims=True))[is_own]
-        q = torch.from_numpy(weights).to(self.device)
-        return softmax_loss(rows @ vectors.T, q > 0, q, self.options.temperature)
+        weights = (targets / np.maximum(is_own.sum(axis=1, keepdims=True), 1))[is_own]
+        found = (np.nonzero(is_own)[0], places[is_own], weights.astype(np.float32))
+        pairs = Pairs(*(torch.from_numpy(array).to(self.device) for array in found))
+        is_positive = torch.zeros((len(rows), len(vectors)), dtype=torch.bool, device=self.device)
+        is_positive[pairs.rows, pairs.columns] = True
+        return softmax_loss(rows @ vectors.T, is_positive, pairs, self.options.temperature)
 
     def _pairs(self, numbers: Int64) -> tuple[Int64, Float32]:
         """Labels (b, p + S) of some rows, their own first, and the targets; -1 for none."""

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
+from xcore.components import silent
 from xcore.errors import ConfigError
+from xcore.memory import TRAINED, need_array
 from xcore.network.fitting import device_of
 from xcore.numeric.matrices import CSR, NO_LABEL, Float32, Int32, Int64
 from xcore.numeric.parallel import single_threaded_blas
 from xcore.siamese.dev_rows import DevRows
 from xcore.siamese.encoder import Activation, Encoder, bag_of_tokens
-from xcore.siamese.fitting.likelihood import negative_loss, positive_loss, softmax_loss
+from xcore.siamese.fitting.likelihood import Pairs, negative_loss, positive_loss, softmax_loss
 from xcore.siamese.fitting.negatives import hardest_in_batch, nearest_wrong_rows, pairs_of_batch
 from xcore.siamese.fitting.towers import TABLE, Towers, stacked
 from xcore.siamese.label_rows import LabelRows, label_rows
 from xcore.siamese.modules import FittedEncoder
 from xcore.siamese.options import SiameseEncoder
-from xcore.text.wordllama import package_vectors
-from xcore.training.checkpoints import Checkpoints, training_name
+from xcore.text.wordllama import WordLlama, package_vectors
+from xcore.training.checkpoints import Checkpoints
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, RowForm, TrainingData, canonical_csr
 from xcore.training.dev_choice import DEV_METRIC
@@ -31,6 +33,7 @@ from xcore.training.shards import Lookup
 
 TABLE_SPREAD = 0.1  # of a random table; only the directions of sums matter
 RESIDUAL_SPREAD = 1e-3
+FEWER_WORDS = "Set encoder.dimensions lower, or use fewer features, such as a smaller text.max_features."
 FREQUENCY_POWER = 0.45  # of the release: how much more often frequent labels are drawn
 
 
@@ -41,32 +44,53 @@ def fit_encoder(options: SiameseEncoder, data: TrainingData, context: FitContext
     labels = label_rows(X, data.Y, data.labels, options.label_names)
     if not labels.is_trained.any():
         raise ConfigError(f"none of the {data.Y.shape[0]} training rows has a label: siamesexml needs at least one")
-    start = first_encoder(options, data.form, X.shape[1], seed)
+    terms = data.labels.terms if data.labels else None
+    start = first_encoder(options, data.form, X.shape[1], seed, terms)
     problem = EncoderProblem(options, X, data.Y, labels, start, DevRows.of(data), seed, device_of(context))
     if options.epochs:
-        name = training_name(options.options(), seed, (X, data.Y, labels.X)) if context.scratch else ""
+        kept = Checkpoints.of(context.scratch, options.options(), seed, (X, data.Y, labels.X))
         with single_threaded_blas():
-            train(problem, problem.schedule, context, Checkpoints(context.scratch, name))
+            train(problem, problem.schedule, context, kept)
     encoder, total = problem.module.fitted(), max(problem.schedule.total, 1)
     context.report(total, total, encoder.norms())
     return FittedEncoder(encoder, encoder.intermediate(labels.X), labels.is_known)
 
 
-def first_encoder(options: SiameseEncoder, form: RowForm, n_features: int, seed: int) -> Encoder:
+def first_encoder(
+    options: SiameseEncoder, form: RowForm, n_features: int, seed: int, terms: Sequence[str] | None = None
+) -> Encoder:
     """The encoder before training.
+
+    With table wordllama, sparse rows have the vector of the word of each column, which `terms` names.
 
     Given vectors keep their signs: they have no activation, and the residual block starts near 0. A random table has
     the activation of the profile, and the residual block starts as the identity, which leaves ``f(x) >= 0`` as it is.
     """
     rng = np.random.default_rng([seed, 1])
     if form == "vector" or options.table == "wordllama":
-        table = np.eye(n_features, dtype=np.float32) if form == "vector" else _wordllama_vectors(n_features)
+        table = _given_vectors(form, n_features, terms)
         size = table.shape[1]
         noise = rng.standard_normal((size, size), np.float32) * np.float32(RESIDUAL_SPREAD * size**-0.5)
         return Encoder(table, noise, "none")
-    table = rng.standard_normal((n_features, options.dimensions), np.float32) * np.float32(TABLE_SPREAD)
+    shape = (n_features, options.dimensions)
+    need_array(shape, "the table of words in training", FEWER_WORDS, entry_bytes=TRAINED)
+    table = rng.standard_normal(shape, np.float32) * np.float32(TABLE_SPREAD)
     activation: Activation = "relu" if options.profile == "paper" else "gelu"
     return Encoder(table, np.eye(options.dimensions, dtype=np.float32), activation)
+
+
+def _given_vectors(form: RowForm, n_features: int, terms: Sequence[str] | None) -> Float32:
+    """The identity for rows that are vectors, else the vectors of tokens or of words (n_features, D)."""
+    if form == "vector":
+        return np.eye(n_features, dtype=np.float32)
+    if form == "tokens":
+        return _wordllama_vectors(n_features)
+    if terms is None:
+        raise ConfigError(
+            f"table: wordllama needs the word of each of the {n_features} features, and they are not known: set "
+            "text.kind to tfidf or wordllama, or table to random"
+        )
+    return WordLlama().fit((), silent).transform(terms)
 
 
 def _wordllama_vectors(n_tokens: int) -> Float32:
@@ -204,10 +228,11 @@ class EncoderProblem:
         """
         belongs = pairs_of_batch(self.Y, own.rows, own.labels).toarray() > 0
         is_positive = torch.from_numpy(belongs).to(self.device)
-        weights = torch.eye(len(belongs), device=self.device)
-        cosines = texts @ rows.T
-        options = (weights, self.options.temperature)
-        both = softmax_loss(cosines, is_positive, *options) + softmax_loss(cosines.T, is_positive.T, *options)
+        each = torch.arange(len(belongs), device=self.device)
+        pairs = Pairs(each, each, torch.ones(len(belongs), device=self.device))
+        cosines, temperature = texts @ rows.T, self.options.temperature
+        both = softmax_loss(cosines, is_positive, pairs, temperature)
+        both = both + softmax_loss(cosines.T, is_positive.T, pairs, temperature)
         return both / 2
 
     def evaluate(self) -> dict[str, float]:
