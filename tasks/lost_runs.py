@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,42 +26,49 @@ def own_process() -> str:
     return f"{_host()} {pid} {start:.2f}"
 
 
-def end_lost_runs() -> list[str]:
+def end_lost_runs(crashed: Collection[str] = ()) -> list[str]:
     """End runs as KILLED if their process is gone from this machine. Returns the ids of their Prefect flow runs.
 
-    What another machine runs, only that machine can tell.
+    What another machine runs, only that machine can tell, or Prefect: `crashed` are ids of flow runs that ended there.
     """
     client = tracking_client()
     ended = []
-    for run in _under_way(client):
+    for run in _under_way(client, crashed):
         with one_at_a_time():  # it may be reopened at this moment
             current = client.get_run(run.info.run_id)
-            if current.info.status == "RUNNING" and is_lost(current.data.tags.get(PROCESS_TAG, "")):
+            if current.info.status == "RUNNING" and _is_over(current, crashed):
                 client.set_terminated(current.info.run_id, "KILLED")
                 ended.append(current)
     return [run.data.tags[FLOW_RUN_TAG] for run in ended if FLOW_RUN_TAG in run.data.tags]
 
 
-def _under_way(client: MlflowClient) -> list[Run]:
+def _under_way(client: MlflowClient, crashed: Collection[str]) -> list[Run]:
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     found: list[Run] = []
     token: str | None = None
     while experiments:
         page = client.search_runs(experiments, "attributes.status = 'RUNNING'", max_results=PAGE, page_token=token)
-        found += [run for run in page if is_lost(run.data.tags.get(PROCESS_TAG, ""))]
+        found += [run for run in page if _is_over(run, crashed)]
         token = page.token
         if not token:
             break
     return found
 
 
+def _is_over(run: Run, crashed: Collection[str]) -> bool:
+    mark = run.data.tags.get(PROCESS_TAG, "")
+    is_here = mark.partition(" ")[0] == _host()
+    return is_lost(mark) or (run.data.tags.get(FLOW_RUN_TAG) in crashed and not is_here)
+
+
 def is_lost(mark: str) -> bool:
     """Whether a mark is that of a process of this machine which is gone."""
     host, _, process = mark.partition(" ")
-    if host != _host() or len(process.split()) != 2:
+    try:
+        pid, start = process.split()
+        return host == _host() and not is_alive((int(pid), float(start)))
+    except ValueError:  # no mark of ours
         return False
-    pid, start = process.split()
-    return not is_alive((int(pid), float(start)))
 
 
 def _host() -> str:

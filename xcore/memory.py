@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from xcore.errors import NotEnoughMemory
 
+TRAINED = 20  # bytes per trained weight: its value, gradient, Adam's two moments and the best value so far, float32
 _GROUP_LIMITS = (  # of a container: the second kind of kernel interface first
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -40,3 +43,9 @@ def need_memory(n_bytes: int, what: str, instead: str) -> None:
             f"not enough memory: {what} would take about {n_bytes / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free. "
             f"{instead}"
         )
+
+
+def need_array(shape: Sequence[int], what: str, instead: str, *, entry_bytes: int = 4) -> None:
+    """`need_memory` for an array and what is kept beside it, which is `entry_bytes` per entry in all."""
+    sizes = " x ".join(f"{size:,}" for size in shape)
+    need_memory(math.prod(map(int, shape)) * entry_bytes, f"{what} ({sizes})", instead)

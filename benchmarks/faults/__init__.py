@@ -12,11 +12,17 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from benchmarks.faults import corruption, fuzzing, kills, surroundings
+from benchmarks.faults import corruption, fuzzing, guided, kills, surroundings
 from benchmarks.faults.outcome import Outcome
 from benchmarks.harness import Goal, Row, row
 
-PARTS = {"kills": kills, "surroundings": surroundings, "corruption": corruption, "fuzzing": fuzzing}
+PARTS = {
+    "kills": kills,
+    "surroundings": surroundings,
+    "corruption": corruption,
+    "fuzzing": fuzzing,
+    "guided": guided,
+}
 NONE = Goal(0, at_least=False)
 
 

@@ -101,15 +101,11 @@ def _of_fields(root: Path) -> Outcome:
     outcome = Outcome(f"edited manifests, {root.name.removeprefix('sound-')}")
     for path in sorted(root.glob("[!.]*/*/manifest.json")):
         whole = path.read_text()
-        for field, value in json.loads(whole).items():
-            for other in OTHERS:
-                if other == value:
-                    continue
-                path.write_text(json.dumps(json.loads(whole) | {field: other}))
-                outcome.counts["edited"] += 1
-                _look(outcome, root, path, f"{field} = {other!r}")
-        path.write_text(json.dumps(json.loads(whole) | {"schema_version": 0}))
-        _look(outcome, root, path, "older schema")
+        edits = [(name, other) for name, value in json.loads(whole).items() for other in OTHERS if other != value]
+        for field, other in (*edits, ("schema_version", 0)):  # the last: an older schema
+            path.write_text(json.dumps(json.loads(whole) | {field: other}))
+            outcome.counts["edited"] += 1
+            _look(outcome, root, path, f"{field} = {other!r}")
         path.write_text(whole)
     return outcome
 

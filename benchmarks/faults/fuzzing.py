@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -87,6 +88,7 @@ def _in_a_child(folder: Path, case: str, work: Callable[[Outcome, Path], None]) 
     place.mkdir()
 
     def try_all() -> None:
+        warnings.simplefilter("error", RuntimeWarning)  # of numbers that overflow: nobody should read those
         try:
             work(outcome, place)
         finally:
@@ -131,24 +133,19 @@ def _reader(kind: str, n: int, outcome: Outcome, place: Path) -> None:
         changed[name] = kept[number].read_bytes() if number < len(kept) else mutated(files[name], draws)
         if kind.endswith("gz") and draws.random() < 0.5:
             changed[name] = gzip.compress(mutated(gzip.decompress(files[name]), draws), 1)
-        for path in place.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        for file, content in changed.items():
-            (place / file).write_bytes(content)
-        paths = [place / file for file in files]
-        part = {"features": paths[0], "labels": paths[1]} if len(paths) == 2 else paths[0]
-        source = {
-            "reader": options,
-            "train": [part],
-            "holdout": {"test": 0},
-            "on_bad_row": "quarantine",
-            "max_bad_share": 1,
-        }
-        source["on_bad_row"] = draws.choice(("quarantine", "fail"))
-        _try(outcome, partial(_ingest, source, place / "out"), (EyrieError,), changed[name])
+        policy = draws.choice(("quarantine", "fail"))
+        _try(outcome, partial(read_files, options, changed, policy, place), (EyrieError,), changed[name])
 
 
-def _ingest(source: dict[str, Any], folder: Path) -> None:
+def read_files(options: dict[str, Any], files: dict[str, bytes], policy: str, place: Path) -> None:
+    """Ingest one or two files of the given contents in an empty folder."""
+    for path in place.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for file, content in files.items():
+        (place / file).write_bytes(content)
+    paths, folder = [place / file for file in files], place / "out"
+    part = {"features": paths[0], "labels": paths[1]} if len(paths) == 2 else paths[0]
+    source = {"reader": options, "train": [part], "holdout": {"test": 0}, "on_bad_row": policy, "max_bad_share": 1}
     folder.mkdir()
     ingest(Source.model_validate(source), folder, np.random.default_rng(0), silent, block_bytes=1 << 12)
 

@@ -1,37 +1,50 @@
-"""Runs that lost their process. Mark them as Crashed in Prefect and as KILLED in MLflow, so they can be retried."""
+"""Runs that lost their process. Mark them as Crashed in Prefect and as KILLED in MLflow, so they can be retried.
+
+``python -P -m flows.operations.lost_runs [ID ...]`` marks them; the ids are those of runs that Prefect has marked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from tasks import settings
+from tasks.endpoints import use_services
 from tasks.lost_runs import end_lost_runs, is_lost, own_process
+from xcore.files import replacing
 
 STOPPED = "The services were stopped while this was under way. A retry continues after the last finished step."
+RECORDS = "runs"  # a folder of the work folder: a file for each flow run, with the process that makes it
 KILLED = "Its process was killed. The same command continues after the last finished step."
 
 
-def mark_lost_runs() -> None:
-    """Mark runs of this machine that are said to be under way although their process is gone."""
+def mark_lost_runs(crashed: Collection[str] = ()) -> None:
+    """Mark runs of this machine that are said to be under way although their process is gone.
+
+    MLflow runs of the flow runs `crashed` are ended too, whatever machine they were on.
+    """
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
-    left = _left_records()
-    ids = {*end_lost_runs(), *left}
+    left = left_records()
+    ids = {*end_lost_runs(crashed), *left}
     if not ids:
         return
     with get_client(sync_client=True) as client:
         for flow_run_id in ids:
+            if _is_recorded(flow_run_id):  # somebody retries it already
+                continue
             try:
                 _crash(client, client.read_flow_run(UUID(flow_run_id)), KILLED)
             except ObjectNotFound:  # another Prefect server has it
                 continue
     for record in left.values():
-        record.unlink(missing_ok=True)
+        if is_lost(_read(record)):
+            record.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -40,29 +53,48 @@ def recorded_runs(flow: Any) -> Iterator[Any]:
 
     A process that is killed before its MLflow run is open has left no other trace.
     """
-    written: list[Path] = []
+    with ExitStack() as records:
 
-    def record(flow: Any, flow_run: Any, state: Any) -> None:
-        path = _records() / str(flow_run.id)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(own_process())
-        written.append(path)
+        def record(flow: Any, flow_run: Any, state: Any) -> None:
+            records.enter_context(recorded_process(str(flow_run.id)))
 
-    try:
         yield flow.with_options(on_running=[record])
+
+
+@contextmanager
+def recorded_process(flow_run_id: str | None) -> Iterator[None]:
+    """Leave a record of this process, which makes a flow run, until the block ends; nothing without an id."""
+    if flow_run_id is None:
+        yield
+        return
+    path = settings.make_home() / RECORDS / flow_run_id
+    path.parent.mkdir(exist_ok=True)
+    with replacing(path) as draft:
+        draft.write_text(own_process())
+    try:
+        yield
     finally:
-        for path in written:
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
-def _left_records() -> dict[str, Path]:
+def left_records() -> dict[str, Path]:
     """Records of killed processes, by the ids of their flow runs."""
-    paths = list(_records().iterdir()) if _records().is_dir() else []
-    return {path.name: path for path in paths if is_lost(path.read_text(errors="replace"))}
+    folder = settings.home() / RECORDS
+    paths = list(folder.iterdir()) if folder.is_dir() else []
+    return {path.name: path for path in paths if not path.name.startswith(".") and is_lost(_read(path))}
 
 
-def _records() -> Path:
-    return settings.home() / "runs"
+def _is_recorded(flow_run_id: str) -> bool:
+    """Whether a process of this machine makes the run."""
+    mark = _read(settings.home() / RECORDS / flow_run_id)
+    return bool(mark) and not is_lost(mark)
+
+
+def _read(record: Path) -> str:
+    try:
+        return record.read_text(errors="replace")
+    except OSError:  # it was taken away meanwhile
+        return ""
 
 
 def crash_pool_runs(pool: str) -> None:
@@ -99,3 +131,8 @@ def _under_way() -> list[Any]:
     from prefect.client.schemas.objects import StateType
 
     return [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+
+
+if __name__ == "__main__":
+    use_services()
+    mark_lost_runs(sys.argv[1:])

@@ -8,11 +8,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from tasks.endpoints import ProcessMark, mark_of, session_members
 from xcore.errors import EyrieError
 
 SECONDS_TO_START = 600  # a server takes ten; one that ends is noticed at once, so patience costs nothing
@@ -32,6 +33,8 @@ class _Kept:
     words: Sequence[str]
     environment: Mapping[str, str]
     started: float
+    goes_on: bool
+    sessions: list[ProcessMark] = field(default_factory=list)
     ends: int = 0
     due: float | None = None
 
@@ -48,9 +51,18 @@ class Supervisor:
         self._processes: dict[str, _Kept] = {}
         logs.mkdir(parents=True, exist_ok=True)
 
-    def start(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start a process that is to live as long as the supervisor."""
-        self._processes[name] = _Kept(self._open(name, words, environment), words, environment, time.monotonic())
+    def start(
+        self, name: str, words: Sequence[str], environment: Mapping[str, str], *, children_go_on: bool = False
+    ) -> None:
+        """Start a process that is to live as long as the supervisor.
+
+        If it dies, what it started is ended, or goes on: a server's child would hold the port, but runs of a worker
+        need no worker.
+        """
+        process = self._open(name, words, environment)
+        kept = _Kept(process, words, environment, time.monotonic(), children_go_on)
+        kept.sessions += filter(None, [mark_of(process.pid)])
+        self._processes[name] = kept
 
     def wait_until_healthy(self, name: str, url: str) -> None:
         """Return when a server answers; fail when it ends, or says nothing for too long."""
@@ -104,7 +116,10 @@ class Supervisor:
                     f"{pause:g} s{self._last_words(name)}"
                 )
             if time.monotonic() >= kept.due:
+                if not kept.goes_on:
+                    end_processes(session_members(kept.sessions))
                 kept.process = self._open(name, kept.words, kept.environment)
+                kept.sessions += filter(None, [mark_of(kept.process.pid)])
                 kept.started, kept.due, started = time.monotonic(), None, True
         return started
 
@@ -120,7 +135,7 @@ class Supervisor:
             return False
         process = kept.process
         process.send_signal(signal.SIGINT)
-        children = _children(process.pid)
+        children = [member for member in session_members(kept.sessions) if member != process.pid]
         end_processes(children, SECONDS_TO_WIND_DOWN)
         return bool(children)
 
@@ -129,6 +144,7 @@ class Supervisor:
         for kept in reversed(self._processes.values()):
             end_processes([kept.process.pid])
             kept.process.wait()
+            end_processes(session_members(kept.sessions))
         self._processes.clear()
 
     def _open(self, name: str, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -22,7 +22,7 @@ from xcore.imputation.baseline import Baseline
 from xcore.imputation.imputed import Imputed
 from xcore.imputation.label_embeddings import FittedLabelEmbeddings, LabelEmbeddings
 from xcore.models.base import Fitted, Model
-from xcore.models.family import MODEL_KINDS, load_model
+from xcore.models.family import load_model
 from xcore.models.label_subset.model import LabelSubset
 from xcore.models.memory import Memory
 from xcore.models.negative_sampling.model import NegativeSampling
@@ -60,9 +60,10 @@ class Loadable:
 
 def everything() -> dict[str, Loadable]:
     """All kinds, each with few rows."""
-    missing = {"omikuji"} if find_spec("omikuji") is None else set()
-    found = {f"model {kind}": of_model(MEMBERS[kind]) for kind in sorted(MODEL_KINDS.keys() - missing)}
+    missing = {"siamesexml joint"} | ({"omikuji"} if find_spec("omikuji") is None else set())  # saved as siamesexml is
+    found = {f"model {name}": of_model(model) for name, model in sorted(MEMBERS.items()) if name not in missing}
     found["model parabel, calibrated forest"] = of_model(Parabel(arity=3, depth=2, n_trees=2, calibrate="platt"))
+    found["model network of components"] = of_model(MEMBERS["network of components"])
     found["model negative-sampling, shortlist"] = of_model(NegativeSampling(epochs=1, shortlist=4))
     found["model negative-sampling, frequency"] = of_model(NegativeSampling(epochs=1, method="frequency"))
     if find_spec("faiss"):

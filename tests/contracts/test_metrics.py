@@ -50,7 +50,8 @@ class Case:
         top = self.top if probability is None else TopK(self.labels, np.tile(probability[:, None], (1, K)))
         known = given if one_label else None
         rng = np.random.default_rng(0)
-        found = evaluate(top, self.truth, rng=rng, log_probability=known, shares=True, **options).metrics
+        known_of_model = {"log_probability": known, "shares": True, "kept": self.labels != NO_LABEL}
+        found = evaluate(top, self.truth, rng=rng, **known_of_model, **options).metrics
         return {prefix + key: found[prefix + key] for key in metric.ranks((1, 2, K)) for prefix in metric.prefixes}
 
 
