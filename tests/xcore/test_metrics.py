@@ -343,6 +343,24 @@ def test_what_does_not_fit_together_is_refused(options: dict[str, object], messa
         judge(TOP, TRUTH, **options)
 
 
+def test_f1_of_kept_labels_is_that_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.array([rng.permutation(8)[:3] for _ in range(40)], np.int32)
+    truth = sp.csr_array(rng.random((40, 8)) < 0.3).astype(np.float32)
+    keeps = (rng.random(labels.shape) < 0.6) & (labels != 5)  # a label that is never kept
+    chosen = np.zeros((40, 8), np.bool_)
+    chosen[np.nonzero(keeps)[0], labels[keeps]] = True
+    top = TopK(labels, np.tile(np.array([0.9, 0.8, 0.7], np.float32), (40, 1)))
+    metrics = judge(top, truth, ks=(1, 3), train_counts=np.ones(8, np.int64), kept=keeps).metrics
+    true = truth.toarray() > 0
+    assert 0 < (chosen & true).sum() < true.sum()
+    for name in ("micro", "macro"):
+        wanted = sklearn.metrics.f1_score(true, chosen, average=name, zero_division=0)
+        assert metrics[f"{name}_f1"] == pytest.approx(wanted)
+    without = judge(top, truth, ks=(1, 3), train_counts=np.ones(8, np.int64)).metrics
+    assert not {"micro_f1", "macro_f1"} & set(without)
+
+
 def test_a_ranking_of_other_rows_or_labels_is_refused() -> None:
     with pytest.raises(ConfigError, match="2 rows and the truth 1"):
         judge(TOP, truth_of([[1]], 6))

@@ -175,13 +175,18 @@ def champion_ranking(champion: Scorer, dataset: Dataset, split: Split, k: int) -
     numbers = label_numbers(champion.label_ids, dataset.label_table()["id"])
     if not (numbers != NO_LABEL).any():
         raise NotComparable(f"none of the champion's {len(numbers)} labels is among the new dataset's")
-    if dataset.form == "text":
-        parts = [champion.top(pa.record_batch({"text": texts}), k) for texts in dataset.text_blocks(split)]
-        top = TopK(np.concatenate([part.labels for part in parts]), np.concatenate([part.scores for part in parts]))
-    else:
-        top = champion.fitted.predict_topk(dataset.sparse(split), k)
+    top = split_ranking(champion, dataset, split, k)
     renamed = np.append(numbers, np.int32(NO_LABEL))[top.labels]  # NO_LABEL is -1: the last
     return TopK(renamed, top.scores)
+
+
+def split_ranking(scorer: Scorer, dataset: Dataset, split: Split, k: int) -> TopK:
+    """The k best labels of all rows of a split, in the numbers of the scorer's labels."""
+    if dataset.form != "text":
+        rows = dataset.images(split) if dataset.form == "image" else dataset.sparse(split)
+        return scorer.fitted.predict_topk(rows, k)
+    parts = [scorer.top(pa.record_batch({"text": texts}), k) for texts in dataset.text_blocks(split)]
+    return TopK(np.concatenate([part.labels for part in parts]), np.concatenate([part.scores for part in parts]))
 
 
 def label_numbers(ids: pa.ChunkedArray, new_ids: pa.ChunkedArray) -> npt.NDArray[np.int32]:

@@ -15,6 +15,8 @@ from pydantic import Field
 from xcore.components import Component
 from xcore.data.readers.base import Form
 from xcore.errors import ConfigError
+from xcore.inference.thresholds import LabelThresholds
+from xcore.models.bags import ExplainsBags
 from xcore.models.base import Extensible, Fitted
 from xcore.models.reasons import Remembering
 from xcore.numeric.matrices import CSR, NO_LABEL, Int64, TopK, csr, list_parts, rows_with
@@ -32,6 +34,12 @@ class Cut(Component):
         description="Lowest score that a label needs to be kept. A higher threshold keeps fewer labels. Empty: "
         "no limit.",
     )
+    per_label: bool = Field(
+        False,
+        title="Thresholds of labels",
+        description="Keep a label only if its score reaches the threshold of this label, which was chosen on dev rows "
+        "for the highest F1. Only for models whose dataset has dev rows.",
+    )
 
 
 @dataclass(frozen=True)
@@ -41,12 +49,15 @@ class Scorer:
     Attributes
     ----------
     fitted : Fitted
-    form : 'text', 'sparse' or 'vector'
-        Columns of the rows: ``text``; ``indices`` and ``values``; or ``vector``.
+    form : 'text', 'sparse', 'vector' or 'image'
+        Columns of the rows: ``text``; ``indices`` and ``values``; ``vector``; or ``image``, the bytes or the pixel
+        values from 0 to 255, line by line.
     label_ids, label_names : string (n_labels,)
         Id and name of each label number of the model.
     text : AnyFittedText or None
         What makes features of text; None for other rows, and for a model that takes plain texts.
+    thresholds : LabelThresholds or None
+        Thresholds of the labels.
     """
 
     fitted: Fitted
@@ -54,6 +65,7 @@ class Scorer:
     label_ids: pa.ChunkedArray
     label_names: pa.ChunkedArray
     text: AnyFittedText | None = None
+    thresholds: LabelThresholds | None = None
 
     def __post_init__(self) -> None:
         if len(self.label_ids) != self.fitted.n_labels:
@@ -63,6 +75,11 @@ class Scorer:
                 "labels by their names, such as memory"
             )
         needs_text = self.form == "text" and self.fitted.form != "text"
+        if self.thresholds is not None and len(self.thresholds.values) != self.fitted.n_labels:
+            raise ConfigError(
+                f"the model knows {self.fitted.n_labels} labels but there are {len(self.thresholds.values)} "
+                "thresholds: take those that were chosen for this model"
+            )
         if (needs_text and self.text is None) or (self.form != "text" and self.text is not None):
             raise ConfigError("a model of texts needs the vocabulary it was trained with, and only such a model")
         if needs_text and self.text is not None and self.text.n_features != self.fitted.n_features:
@@ -79,12 +96,13 @@ class Scorer:
         label_ids: pa.ChunkedArray,
         label_names: pa.ChunkedArray,
         text: AnyFittedText | None = None,
+        thresholds: LabelThresholds | None = None,
     ) -> Scorer:
         """A scorer for a label table that may go on after the labels of the training, for a model that allows it."""
         n = fitted.n_labels
         if len(label_ids) <= n or not isinstance(fitted, Extensible):
-            return cls(fitted, form, label_ids, label_names, text)
-        known = cls(fitted, form, label_ids[:n], label_names[:n], text)
+            return cls(fitted, form, label_ids, label_names, text, thresholds)
+        known = cls(fitted, form, label_ids[:n], label_names[:n], text, thresholds)
         return known.with_labels(label_ids[n:].to_pylist(), label_names[n:].to_pylist())
 
     def with_labels(self, ids: Sequence[str], names: Sequence[str]) -> Scorer:
@@ -109,7 +127,8 @@ class Scorer:
         fitted = self.fitted.with_labels(LabelSide(texts, X))
         all_ids = pa.chunked_array([*self.label_ids.chunks, pa.array(list(new), pa.string())])
         all_names = pa.chunked_array([*self.label_names.chunks, pa.array(texts, pa.string())])
-        return replace(self, fitted=fitted, label_ids=all_ids, label_names=all_names)
+        thresholds = self.thresholds.extended(len(all_ids)) if self.thresholds else None
+        return replace(self, fitted=fitted, label_ids=all_ids, label_names=all_names, thresholds=thresholds)
 
     def top(self, rows: pa.RecordBatch, k: int) -> TopK:
         """The k best label numbers of each row; other columns than those of `form` are not looked at."""
@@ -124,7 +143,9 @@ class Scorer:
         top = self.fitted.predict_topk(features, cut.k)
         kept = top.labels != NO_LABEL
         if cut.threshold is not None:
-            kept &= top.scores >= np.float32(cut.threshold)
+            kept &= top.scores >= _float32(cut.threshold)
+        if cut.per_label:
+            kept &= self._label_thresholds().kept(top)
         offsets = pa.array(np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int32))
         numbers = pa.array(top.labels[kept])
 
@@ -134,6 +155,14 @@ class Scorer:
         scores = pa.ListArray.from_arrays(offsets, pa.array(top.scores[kept], pa.float32()))
         columns = {"labels": lists(self.label_ids), "names": lists(self.label_names), "scores": scores}
         return pa.table({**columns, "known": pa.array(self._known(rows, features))})
+
+    def _label_thresholds(self) -> LabelThresholds:
+        if self.thresholds is None:
+            raise ConfigError(
+                "this model has no thresholds of labels: they are chosen on dev rows. Train it on data with dev rows "
+                "(data.dev or data.holdout.dev), or register it again if it has some"
+            )
+        return self.thresholds
 
     def _known(self, rows: pa.RecordBatch, features: Matrix) -> npt.NDArray[np.bool_]:
         """Which rows hold anything that the model knows; an encoder makes a vector of an empty text too."""
@@ -159,6 +188,41 @@ class Scorer:
                 found.append({**named, "weight": float(weight)})
         return found
 
+    def explain_bag(self, rows: pa.RecordBatch, k: int) -> list[dict[str, Any]]:
+        """The k best labels of the bag that all rows make together, the best first.
+
+        Each has ``label`` (id), ``name``, ``score``, ``row`` (the position of the row that explains it) and ``weight``
+        (the part of that row in the evidence of all rows, from 0 to 1).
+
+        Raises
+        ------
+        ConfigError
+            The model does not learn from bags, or there are no rows.
+        """
+        if not isinstance(self.fitted, ExplainsBags):
+            raise ConfigError(
+                "this model answers single rows: only a model that learns from bags, such as co-attention or "
+                "deep-miml, says which row of a bag explains a label"
+            )
+        n = rows.num_rows
+        if not n:
+            raise ConfigError("the bag has no rows, expected at least one")
+        bag = csr(np.ones(n), np.arange(n), np.array([0, n]), n)
+        found = self.fitted.explain(self.features(rows), bag, min(k, self.fitted.n_labels))
+        best = zip(found.top.labels[0].tolist(), found.top.scores[0].tolist(), strict=True)
+        why = zip(found.rows[0].tolist(), found.weights[0].tolist(), strict=True)
+        return [
+            {
+                "label": self.label_ids[label].as_py(),
+                "name": self.label_names[label].as_py(),
+                "score": score,
+                "row": row,
+                "weight": weight,
+            }
+            for (label, score), (row, weight) in zip(best, why, strict=True)
+            if label != NO_LABEL
+        ]
+
     def features(self, rows: pa.RecordBatch) -> Matrix:
         """The rows in the form that the model takes.
 
@@ -175,15 +239,28 @@ class Scorer:
             (vectors,) = self._columns(rows, "vector")
             offsets, flat = list_items(vectors)
             self._check_rows(np.diff(offsets) != self.fitted.n_features, f"a vector of {self.fitted.n_features}")
-            dense = np.asarray(flat, np.float32).reshape(len(vectors), self.fitted.n_features)
+            dense = _float32(flat).reshape(len(vectors), self.fitted.n_features)
             self._check_rows(~np.isfinite(dense).all(axis=1), "finite values that fit a float32")
             return dense
+        if self.form == "image":
+            return self._images(self._columns(rows, "image")[0])
         offsets, indices = list_items(self._columns(rows, "indices")[0])
         others, values = list_items(self._columns(rows, "values")[0])
         self._check_rows(np.diff(offsets) != np.diff(others), "as many values as indices")
         wrong = (indices < 0) | (indices >= self.fitted.n_features)
         self._check_rows(rows_with(offsets, wrong), f"indices from 0 to {self.fitted.n_features - 1}")
-        return _added_up(self._finite(csr(values, indices, offsets, self.fitted.n_features)))
+        return self._finite(_added_up(csr(_float32(values), indices, offsets, self.fitted.n_features)))
+
+    def _images(self, column: pa.Array) -> Matrix:
+        """Images as lines of pixels: each model knows the shape that it was trained on."""
+        if not pa.types.is_list(column.type):  # bytes, as in files
+            column = pa.array([None if image is None else list(image) for image in column.to_pylist()])
+        offsets, pixels = list_items(column.cast(pa.list_(pa.float64())))
+        size = self.fitted.n_features
+        self._check_rows(np.diff(offsets) != size, f"an image of {size} pixel values")
+        whole = (pixels >= 0) & (pixels <= 255) & (pixels == np.floor(pixels))
+        self._check_rows(rows_with(offsets, ~whole), "pixel values that are whole numbers from 0 to 255")
+        return pixels.astype(np.uint8).reshape(len(column), size, 1)
 
     def _rows_of(self, texts: list[str]) -> Matrix:
         """Texts in the form that the model takes."""
@@ -216,6 +293,12 @@ def list_items(column: pa.Array) -> tuple[Int64, Any]:
     return offsets, np.require(
         values, requirements="W"
     )  # models compile their kernels for arrays like those of training
+
+
+def _float32(numbers: Any) -> Any:
+    """Numbers as float32, infinite where they do not fit: whoever sent them gets an answer or an error, no warning."""
+    with np.errstate(over="ignore"):
+        return np.asarray(numbers, np.float32)
 
 
 def _has_features(rows: Matrix) -> npt.NDArray[np.bool_]:

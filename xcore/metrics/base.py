@@ -41,11 +41,13 @@ class Hits:
     best : float64 (n, k)
         The largest inverse propensities among all true labels of each row, largest first, padded with 0.
     log_probability : float64 (n,) or None
-        Log probability of each row's one true label, where the caller knows it.
+        Log probability of each row's one true label, where the caller knows it; nan for a label that the model has not.
     offered : bool (n, k)
         Places that hold a label.
     share : float64 (n, k) or None
         Scores of the places, where they estimate how likely each label is true.
+    kept : bool (n, k) or None
+        Places that hold a label that reaches its threshold, where labels have thresholds.
     """
 
     hit: Bool
@@ -56,6 +58,7 @@ class Hits:
     log_probability: Float64 | None = None
     offered: Bool = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
     share: Float64 | None = None
+    kept: Bool | None = None
 
     @property
     def k(self) -> int:
@@ -77,10 +80,15 @@ class Hits:
 
 
 class LabelCounts(NamedTuple):
-    """In how many rows each label of a part is hit among the first k places, and in how many it is true (L,)."""
+    """In how many rows each label of a part is hit among the first k places, and in how many it is true (L,).
+
+    Then in how many rows it is kept by its threshold, and in how many of these it is true (at the largest k).
+    """
 
     hits: Int64
     true: Int64
+    kept: Int64
+    kept_hits: Int64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +117,13 @@ class Metric:
     one_label : bool
         Whether it is defined only where every row has exactly one true label.
     needs_probabilities : bool
-        Whether it needs the log probability of the true label. Predictions hold scores only, so the evaluation step
-        leaves such a metric out.
+        Whether it needs the log probability of the true label. It is left out for models that do not learn one
+        distribution over all labels, and where two models are compared.
     needs_shares : bool
         Whether it needs scores that estimate how likely each label is true (`ScoreScale` share). It is left out for
         other models, and where two models are compared, because only one of them may have such scores.
+    needs_kept : bool
+        Whether it needs thresholds of labels. It is left out without, and where two models are compared.
     """
 
     name: str
@@ -128,6 +138,7 @@ class Metric:
     one_label: bool = False
     needs_probabilities: bool = False
     needs_shares: bool = False
+    needs_kept: bool = False
 
     def ranks(self, ks: Sequence[int]) -> dict[str, int]:
         """The metric's keys for all labels, each with the number of places that it looks at."""

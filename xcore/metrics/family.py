@@ -15,6 +15,8 @@ from xcore.metrics.coverage import COVERAGE
 from xcore.metrics.frequency import THIRDS
 from xcore.metrics.log_likelihood import LOG_LIKELIHOOD
 from xcore.metrics.log_loss import LOG_LOSS
+from xcore.metrics.macro_f1 import MACRO_F1
+from xcore.metrics.micro_f1 import MICRO_F1
 from xcore.metrics.ndcg import NDCG
 from xcore.metrics.precision import PRECISION
 from xcore.metrics.psndcg import PSNDCG
@@ -32,19 +34,17 @@ MEMBERS: tuple[Member, ...] = (
     ACCURACY,
     LOG_LIKELIHOOD,
     LOG_LOSS,
+    MICRO_F1,
+    MACRO_F1,
 )
 METRICS: dict[str, Member] = {metric.name: metric for metric in MEMBERS}
 KEY = re.compile(rf"((?:{'|'.join(THIRDS)})/)?(.+?)(?:_at_([1-9][0-9]{{0,2}}))?")
 
 
-def evaluated_metrics() -> list[Member]:
-    """The metrics of predictions. Some need rows with one label, or scores that are shares."""
-    return [metric for metric in METRICS.values() if not metric.needs_probabilities]
-
-
 def paired_metrics() -> list[RowMetric]:
-    """The metrics by which two rankings of the same rows can be compared: those that are sums over rows."""
-    return [metric for metric in evaluated_metrics() if isinstance(metric, RowMetric) and not metric.needs_shares]
+    """The metrics by which any two rankings of the same rows can be compared: those that are sums over rows."""
+    by_row = (metric for metric in METRICS.values() if isinstance(metric, RowMetric))
+    return [metric for metric in by_row if not (metric.needs_shares or metric.needs_probabilities or metric.needs_kept)]
 
 
 def headline_metrics() -> list[Member]:
@@ -54,7 +54,7 @@ def headline_metrics() -> list[Member]:
 
 def evaluated_keys(ks: Sequence[int]) -> list[str]:
     """All keys that an evaluation at these ranks may have: those of all labels first."""
-    metrics = evaluated_metrics()
+    metrics = METRICS.values()
     prefixes = dict.fromkeys(prefix for metric in metrics for prefix in metric.prefixes)
     return [
         prefix + key

@@ -28,6 +28,7 @@ class Judged:
     truth: npt.NDArray[np.int32]  # true labels, flat
     log_probability: Float64 | None  # (n,): of the one true label
     share: Float64 | None  # (n, k): scores that estimate how likely each label is true
+    kept: Bool | None  # (n, k): which labels reach their thresholds
 
     @classmethod
     def of(
@@ -38,6 +39,7 @@ class Judged:
         third: npt.NDArray[np.int8],
         log_probability: Float64 | None = None,
         share: Float64 | None = None,
+        kept: Bool | None = None,
     ) -> Judged:
         """Look up each place of the ranking (n, k) among the row's true labels."""
         n, k = labels.shape
@@ -48,11 +50,12 @@ class Judged:
         hit = (labels != NO_LABEL) & np.isin(keys, true_keys)
         order = np.lexsort((-inverse[truth.indices], row))
         place = np.arange(len(row)) - np.repeat(np.cumsum(n_true) - n_true, n_true)
-        best, kept = np.zeros((n, k)), place < k
-        best[row[kept], place[kept]] = inverse[truth.indices[order]][kept]
+        best, fits = np.zeros((n, k)), place < k
+        best[row[fits], place[fits]] = inverse[truth.indices[order]][fits]
         in_third = np.bincount(row * len(THIRDS) + third[truth.indices], minlength=n * len(THIRDS)).reshape(n, -1)
         weight = np.where(hit, inverse[labels], 0.0)
-        return cls(labels, hit, weight, third[labels], n_true, in_third, best, truth.indices, log_probability, share)
+        known = (log_probability, share, kept)
+        return cls(labels, hit, weight, third[labels], n_true, in_third, best, truth.indices, *known)
 
     def hits(self, prefix: str, k: int) -> Hits:
         """The first k places, of which those count that hit the part of the labels that a key's prefix names."""
@@ -63,7 +66,8 @@ class Judged:
         gain = np.where(hit, self.weight[:, :k], 0.0)
         offered = self.labels[:, :k] != NO_LABEL
         share = None if self.share is None else self.share[:, :k]
-        return Hits(hit, gain, n_true, self.n_true, self.best[:, :k], self.log_probability, offered, share)
+        kept = None if self.kept is None else self.kept[:, :k]
+        return Hits(hit, gain, n_true, self.n_true, self.best[:, :k], self.log_probability, offered, share, kept)
 
 
 def row_sums(block: Judged, metrics: Iterable[RowMetric], ks: Sequence[int]) -> tuple[dict[str, Float64], Ratios]:

@@ -17,18 +17,22 @@ N_DECILES = 10
 
 
 class LabelTally:
-    """Counts by label: how often true, offered (at the largest k) and hit (at each k)."""
+    """Counts by label: how often true, offered and kept (at the largest k) and hit (at each k)."""
 
     def __init__(self, ks: Sequence[int], n_labels: int) -> None:
         self._ks = sorted(ks)
         self._true = np.zeros(n_labels, np.int64)
         self._offered = np.zeros(n_labels, np.int64)
+        self._kept, self._kept_hits = np.zeros(n_labels, np.int64), np.zeros(n_labels, np.int64)
         self._hits = {k: np.zeros(n_labels, np.int64) for k in self._ks}
 
     def add(self, block: Judged) -> None:
         n_labels = len(self._true)
         self._true += np.bincount(block.truth, minlength=n_labels)
         self._offered += np.bincount(block.labels[block.labels != NO_LABEL], minlength=n_labels)
+        if block.kept is not None:
+            self._kept += np.bincount(block.labels[block.kept], minlength=n_labels)
+            self._kept_hits += np.bincount(block.labels[block.kept & block.hit], minlength=n_labels)
         for k in self._ks:
             self._hits[k] += np.bincount(block.labels[:, :k][block.hit[:, :k]], minlength=n_labels)
 
@@ -48,7 +52,8 @@ class LabelTally:
 
     def _counts(self, prefix: str, k: int, third: npt.NDArray[np.int8]) -> LabelCounts:
         inside = third == PREFIXES.index(prefix) - 1 if prefix else np.ones(len(third), bool)
-        return LabelCounts(self._hits[k][inside], self._true[inside])
+        counts = (self._hits[k], self._true, self._kept, self._kept_hits)
+        return LabelCounts(*(each[inside] for each in counts))
 
     def per_label(self, train_counts: Int64) -> pa.Table:
         hits = self._hits[self._ks[-1]]

@@ -20,14 +20,22 @@ def log_probabilities(scores: npt.NDArray[np.floating[Any]], labels: npt.NDArray
 
 
 def _within(hits: Hits) -> Float64:
+    assert hits.log_probability is not None
+    return np.where(_counts(hits) > 0, hits.log_probability, 0.0)
+
+
+def _counts(hits: Hits) -> Float64:
+    """1 for a row of the part with a label that the model knows."""
     assert hits.log_probability is not None, "evaluate leaves the metric out where it is not known"
-    return np.where(hits.n_true > 0, hits.log_probability, 0.0)
+    known = (hits.n_true > 0) & ~np.isnan(hits.log_probability)
+    return np.asarray(known, np.float64)
 
 
 LOG_LIKELIHOOD = RowMetric(
     name="log_likelihood",
     title="Predictive log-likelihood",
-    description="mean over rows of the log probability of the true label",
+    description="mean log probability of the true label, over the rows whose label had training rows; only for models "
+    "of one distribution over all labels",
     module=__name__,
     unit="number",
     ranked=False,
@@ -35,4 +43,5 @@ LOG_LIKELIHOOD = RowMetric(
     one_label=True,
     needs_probabilities=True,
     gained=_within,
+    possible=_counts,
 )

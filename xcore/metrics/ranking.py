@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from xcore.errors import ConfigError
-from xcore.metrics.base import AnyOf, LabelMetric, RowMetric
+from xcore.metrics.base import AnyOf, Bool, LabelMetric, RowMetric
 from xcore.metrics.bootstrap import BLOCK_ROWS, Interval, RatioSums
 from xcore.metrics.family import METRICS, find_metric, paired_metrics
 from xcore.metrics.frequency import propensities, thirds_of_mass
@@ -61,6 +61,7 @@ def evaluate(
     rng: np.random.Generator,
     log_probability: Float64 | None = None,
     shares: bool = False,
+    kept: Bool | None = None,
 ) -> Evaluation:
     """Measure a ranking against the truth, for all labels and by head, torso and tail.
 
@@ -77,10 +78,14 @@ def evaluate(
     n_bootstrap : int
         Resamples of rows behind the intervals; 0 gives none. Rows are drawn from `rng`; nothing is ranked again.
     log_probability : float64 (n,), optional
-        Log probability of each row's one true label (`log_probabilities`). Metrics that need it are left out without.
+        Log probability of each row's one true label (`log_probabilities`), nan for a label that the model has not.
+        Metrics that need it are left out without.
     shares : bool
         Whether the scores of the ranking estimate how likely each label is true. Metrics that need it are left out
         without.
+
+    kept : bool (n, k), optional
+        Which places of the ranking hold a label that reaches its threshold. Metrics that need it are left out without.
 
     Notes
     -----
@@ -91,7 +96,7 @@ def evaluate(
     _check(top, truth, ks, train_counts)
     if log_probability is not None and log_probability.shape != (len(top),):
         raise ConfigError(f"log_probability must have one value per row ({len(top)},), got {log_probability.shape}")
-    metrics = measurable(METRICS.values(), truth, log_probability, shares)
+    metrics = measurable(METRICS.values(), truth, log_probability, shares, kept)
     by_row = [metric for metric in metrics if isinstance(metric, RowMetric)]
     by_label = [metric for metric in metrics if isinstance(metric, LabelMetric)]
     inverse = 1.0 / propensities(train_counts, n_train, a, b)
@@ -102,7 +107,8 @@ def evaluate(
     for i, rows in enumerate(blocks):
         known = None if log_probability is None else log_probability[rows]
         share = top.scores[rows, : max(ks)].astype(np.float64) if shares else None
-        block = Judged.of(top.labels[rows, : max(ks)], truth[rows], inverse, third, known, share)
+        passed = None if kept is None else kept[rows, : max(ks)]
+        block = Judged.of(top.labels[rows, : max(ks)], truth[rows], inverse, third, known, share, passed)
         tally.add(block)
         sums.add(i, *row_sums(block, by_row, ks))
     values, intervals = sums.finish()
@@ -149,9 +155,16 @@ def row_values(
 
 
 def measurable(
-    metrics: Iterable[AnyOf], truth: CSR, log_probability: Float64 | None = None, shares: bool = False
+    metrics: Iterable[AnyOf],
+    truth: CSR,
+    log_probability: Float64 | None = None,
+    shares: bool = False,
+    kept: Bool | None = None,
 ) -> list[AnyOf]:
-    """The metrics that are defined here: some need one true label per row, its probability, or scores as shares."""
+    """The metrics that are defined here.
+
+    Some need one true label per row, its probability, scores as shares, or thresholds of labels.
+    """
     one_label = bool((np.diff(truth.indptr) == 1).all())
     return [
         metric
@@ -159,6 +172,7 @@ def measurable(
         if (one_label or not metric.one_label)
         and (log_probability is not None or not metric.needs_probabilities)
         and (shares or not metric.needs_shares)
+        and (kept is not None or not metric.needs_kept)
     ]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.spatial.distance import jensenshannon
 
 from xcore.inference.drift import batch_facts
 
@@ -31,7 +32,8 @@ def test_the_distance_is_0_for_the_same_shares_and_1_for_other_labels(tmp_path: 
     labels, scores = [["a", "c"], ["b"], ["new"]], [[0.5, 0.1], [0.5], [0.5]]
     assert facts(tmp_path, labels, scores, 7, 7, 0)["label_distance"] == 0  # `new` was not part of the training
     assert facts(tmp_path, labels, scores, 0, 0, 3)["label_distance"] == 1
-    assert 0 < facts(tmp_path, labels, scores, 7, 1, 0)["label_distance"] < 1
+    found = facts(tmp_path, labels, scores, 7, 1, 0)["label_distance"]
+    assert found == pytest.approx(jensenshannon([0.5, 0.5, 0], [7 / 8, 1 / 8, 0], base=2))
 
 
 def test_an_empty_batch_has_no_drift(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from xcore.inference.reasons import MOST_PARTS, Effect, effects, parts_of
 
-WEIGHTS = {"owl": 0.5, "nest": 0.25, "cat": -0.125}
+WEIGHTS = {"owl": 0.5, "nest": 0.25, "cat": -0.125, "dog": -0.375}
 
 
 def answer(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
@@ -21,6 +21,10 @@ def reasons(text: str, most: int = 9) -> list[Effect]:
 
 def test_effects_of_a_linear_model_are_its_weights_strongest_first() -> None:
     assert reasons("nest and Owl and cat") == [("owl", 0.425), ("nest", 0.25), ("cat", -0.125)]
+
+
+def test_a_part_that_speaks_against_the_label_ranks_by_its_size() -> None:
+    assert reasons("owl nest dog") == [("dog", -0.375), ("nest", 0.175), ("owl", 0.175)]
 
 
 def test_a_label_that_drops_out_loses_at_least_what_is_left() -> None:

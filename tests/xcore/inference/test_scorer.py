@@ -99,6 +99,12 @@ def test_a_threshold_keeps_labels_that_score_at_least_that() -> None:
     assert answer["scores"].to_pylist() == [[3.0, 2.0], [2.0]]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_threshold_beyond_every_score_keeps_nothing_and_says_nothing() -> None:
+    answer = sparse_scorer().answer(rows([[0]], [[1.0]]), Cut(threshold=1e308))
+    assert answer["labels"].to_pylist() == [[]]
+
+
 @given(st.lists(st.lists(st.floats(-4, 4, width=32), min_size=3, max_size=3), min_size=1, max_size=6),
        st.integers(1, 5), st.none() | st.floats(-1, 3, width=32))  # fmt: skip
 @settings(deadline=None)
@@ -130,9 +136,12 @@ def test_ids_in_any_order_and_twice_are_added_up() -> None:
         (rows([[0], [-1]], [[1.0], [1.0]]), r"row 1 \(from 0\) .* indices from 0 to 2"),
         (rows([[0, 1]], [[1.0]]), "as many values as indices"),
         (rows([[0]], [[float("nan")]]), "finite values"),
+        (rows([[0], [0]], [[1.0], [1e308]]), r"row 1 \(from 0\) .* finite values that fit a float32"),
+        (rows([[1, 1]], [[3e38, 3e38]]), "finite values that fit a float32"),  # only their sum is too large
         (pa.record_batch({"text": ["a"]}), "need a column 'indices', got text"),
     ],
 )
+@pytest.mark.filterwarnings("error")
 def test_rows_outside_the_models_features_are_refused(batch: pa.RecordBatch, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         sparse_scorer().features(batch)
@@ -144,6 +153,13 @@ def test_vectors_must_be_as_long_as_in_training() -> None:
     np.testing.assert_allclose(scorer.features(good), [[1, 0, 2]])
     with pytest.raises(ConfigError, match=r"row 0 .* a vector of 3"):
         scorer.features(pa.record_batch({"vector": [[1.0, 2.0]]}))
+
+
+@pytest.mark.filterwarnings("error")
+def test_vectors_must_fit_a_float32() -> None:
+    scorer = Scorer(Linear(), "vector", names("{}"), names("{}"))
+    with pytest.raises(ConfigError, match=r"row 0 .* fit a float32"):
+        scorer.features(pa.record_batch({"vector": [[1.0, 2.0, 1e300]]}))
 
 
 def test_parts_that_do_not_belong_together_are_refused() -> None:
