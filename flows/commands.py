@@ -23,9 +23,9 @@ def run_flow(name: str, preset: Path | None, overrides: list[str], as_json: bool
     params = load_params(entry.params, preset, overrides, entry.preset_of)
     if only_plan:
         return _show_plan(entry, params, as_json)
-    from tasks.execution import finished_result  # loads Prefect, which a plan does without
+    from tasks.summary import finished_result  # loads MLflow, which a plan does without
 
-    finished = None if entry.has_effects else finished_result(entry.plan(params), params)
+    finished = None if entry.has_effects else finished_result(entry.plan(params), params.experiment)
     summary = finished or _run_with_progress(entry, params)
     if as_json:
         print(json.dumps(summary))
@@ -41,7 +41,8 @@ def _run_with_progress(entry: FlowEntry, params: FlowParams) -> dict[str, Any]:
     from xcore.numeric.stopwatch import tell_first_compilation
 
     progress_to = Console(stderr=True)
-    if not os.environ.get("PREFECT_API_URL"):
+    embedded = not os.environ.get("PREFECT_API_URL")
+    if embedded:
         progress_to.print("starting the embedded Prefect API (PREFECT_API_URL names a server instead) ...", style="dim")
     start_embedded_api()
     mark_lost_runs()
@@ -53,7 +54,7 @@ def _run_with_progress(entry: FlowEntry, params: FlowParams) -> dict[str, Any]:
     try:
         with recorded_runs(entry.flow) as flow:
             summary: dict[str, Any] = flow(params)
-            return summary
+            return summary | ({"flow_run": None} if embedded else {})  # nobody can look at it there
     finally:
         tell_first_compilation(None)
         listeners.remove(progress)

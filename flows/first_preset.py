@@ -13,14 +13,15 @@ import yaml
 
 from flows.catalogue import FLOWS
 from flows.presets import load_params
-from xcore.data.file_samples import TABLE_KINDS, Sample, sample_of
+from xcore.data.file_samples import TABLE_KINDS, Sample, dimensions, sample_of
 from xcore.errors import ConfigError
 
 LABEL_NAMES = ("labels", "label", "tags", "subjects", "categories", "category", "classes", "class", "codes", "concepts")
 TEXT_NAMES = ("text", "body", "content", "abstract", "description", "summary", "title", "name")
 ID_NAMES = ("id", "_id", "uid", "uri", "key", "doc_id", "row_id", "pid")
+PAIR_KINDS = ("npz", "idx")
 DELIMITERS = (";", "|", "\t", ",", " ")
-SPLITS = {"test": r"(^|[^a-z])(test|tst)([^a-z]|$)", "dev": r"(^|[^a-z])(dev|valid|validation|val)([^a-z]|$)"}
+SPLITS = {"test": r"(^|[^a-z])(test|tst|t10k)([^a-z]|$)", "dev": r"(^|[^a-z])(dev|valid|validation|val)([^a-z]|$)"}
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Guess:
     """A preset in the making: the options of its reader, its files by split, and a reason for each."""
 
     reader: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, list[str]] = field(default_factory=dict)
+    files: dict[str, list[Any]] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
 
 
@@ -47,7 +48,7 @@ def write_first_preset(files: Sequence[Path], name: str, output: Path, text: str
         raise
     print(f"wrote {output}, assuming:")
     for what, reason in guess.why.items():
-        print(f"  {what}: {reason}")
+        print(f"  {what}: {_on_one_line(reason)}")
     print(f"Read it, correct what is wrong, and run it: eyrie pipeline {output}")
     return 0
 
@@ -64,7 +65,34 @@ def guess_preset(files: Sequence[Path], text: str | None = None, labels: str | N
     if kinds[0] in TABLE_KINDS:
         _guess_columns(guess, samples[0], text, labels)
     _guess_splits(guess, files)
+    if kinds[0] in PAIR_KINDS:
+        guess.files = {split: _pairs(kinds[0], paths) for split, paths in guess.files.items()}
+        guess.why["pairs"] = "; ".join(
+            f"{_name(pair['features'])} with the labels of {_name(pair['labels'])}"
+            for pairs in guess.files.values()
+            for pair in pairs
+        )
     return guess
+
+
+def _pairs(kind: str, paths: Sequence[str]) -> list[dict[str, str]]:
+    """Files of features, each with its file of labels, both in the order of their names."""
+    labels = sorted(path for path in paths if _holds_labels(kind, Path(path)))
+    features = sorted(path for path in paths if path not in labels)
+    if len(labels) != len(features):
+        raise ConfigError(
+            f"{kind} files come in pairs, one with features and one with labels; got {len(features)} with features "
+            f"({', '.join(map(_name, features)) or 'none'}) and {len(labels)} with labels "
+            f"({', '.join(map(_name, labels)) or 'none'})."
+            + (" A file with labels has `labels` or `Y` as a word of its name." if kind == "npz" else "")
+        )
+    return [{"features": one, "labels": other} for one, other in zip(features, labels, strict=True)]
+
+
+def _holds_labels(kind: str, path: Path) -> bool:
+    if kind == "idx":
+        return dimensions(path) == 1
+    return re.search(r"(^|[^a-z])(y|labels?|targets?)([^a-z]|$)", path.name.lower()) is not None
 
 
 def _guess_columns(guess: Guess, sample: Sample, text: str | None, labels: str | None) -> None:
@@ -108,19 +136,25 @@ def _guess_features(guess: Guess, sample: Sample, others: list[str], text: str |
 
 
 def _guess_label_delimiter(guess: Guess, sample: Sample, column: str) -> None:
-    cells = [value for value in sample.values(column) if isinstance(value, str) and value]
+    cells = [str(value) for value in sample.values(column) if isinstance(value, str | int) and value != ""]
     if not cells:
         return
     share = {sign: sum(sign in cell for cell in cells) / len(cells) for sign in DELIMITERS}
-    best = next((sign for sign in DELIMITERS[:-1] if share[sign] > 0), None)
-    if best is None and share[" "] > 0.5:
+    best = max((sign for sign in DELIMITERS if sign != " "), key=lambda sign: share[sign])
+    if share[best] == 0 and _separates(" ", cells):
         best = " "
-    if best is None:
-        guess.reader["label_delimiter"] = DELIMITERS[0]
-        guess.why["label delimiter"] = "none was seen: each cell is taken as one label"
-        return
     guess.reader["label_delimiter"] = best
-    guess.why["label delimiter"] = f"{best!r}, in {share[best]:.0%} of the cells looked at"
+    if share[best] == 0:
+        guess.why["label delimiter"] = "none was seen: each cell is taken as one label"
+    else:
+        guess.why["label delimiter"] = f"{best!r}, in {share[best]:.0%} of the cells looked at"
+
+
+def _separates(sign: str, cells: Sequence[str]) -> bool:
+    """Whether cells look like several labels: there are fewer pieces than cells. Words of names are no labels."""
+    different = set(cells)
+    pieces = {piece for cell in different for piece in cell.split(sign)}
+    return sum(sign in cell for cell in cells) > len(cells) / 2 and len(pieces) < len(different)
 
 
 def _guess_splits(guess: Guess, files: Sequence[Path]) -> None:
@@ -137,15 +171,20 @@ def _guess_splits(guess: Guess, files: Sequence[Path]) -> None:
 def preset_text(guess: Guess, name: str) -> str:
     """The preset as YAML, with the reasons as comments."""
     lines = ["# Written by `eyrie init`. `eyrie options` tells what else can be set."]
-    lines += [f"#   {what}: {reason}" for what, reason in guess.why.items()]
+    lines += [f"#   {what}: {_on_one_line(reason)}" for what, reason in guess.why.items()]
     lines += [f"name: {json.dumps(name)}", "data:", f"  reader: {_flow(guess.reader)}"]
     lines += [f"  {split}: {_flow(guess.files[split])}" for split in ("train", "dev", "test") if split in guess.files]
     if "test" not in guess.files:
         lines.append("  holdout: {test: 0.1}  # share of the train rows to measure on")
     lines.append("  on_bad_row: fail  # stop at the first bad row; quarantine: set bad rows aside and go on")
-    model = "ova" if "vector" in guess.reader else "parabel"
+    model = "ova" if "vector" in guess.reader or guess.reader["kind"] == "idx" else "parabel"
     lines.append(f"model: {{kind: {model}}}  # other kinds: eyrie options model")
     return "\n".join(lines) + "\n"
+
+
+def _on_one_line(text: str) -> str:
+    """A comment that stays one: names of files and columns may hold line ends."""
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def _flow(value: Any) -> str:

@@ -1,7 +1,8 @@
-"""``eyrie kernels``: compile what runs need, once per machine, before the first of them waits for it.
+"""``eyrie kernels``: make what runs need once per machine, before the first of them waits for it.
 
 numba compiles a kernel for the types of its arguments when it is first called, and keeps the result beside the code.
-So small examples of the usual runs are run in a folder that is thrown away. Each is a process of its own.
+So small examples of the usual runs are run in a folder that is thrown away. Each is a process of its own. Empty
+databases of Prefect and MLflow are kept too: new work folders get copies.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tasks.empty_databases import MLFLOW, PREFECT, keep
 
 _ROWS = {"kind": "generated", "n_train": 600, "n_test": 100, "n_labels": 40, "noise": 0.6}
 _TEXTS = {"kind": "jsonl", "text": "text", "labels": "labels"}
@@ -38,19 +41,21 @@ def compile_kernels() -> int:
     console = Console(stderr=True)
     start, compiled = time.monotonic(), 0.0
     with _bar(console) as bar, ProcessPoolExecutor(_processors(), get_context("spawn")) as pool:
-        task = bar.add_task("compiling kernels", total=len(EXAMPLES))
-        running = {pool.submit(compile_for, name): name for name in EXAMPLES}
+        running: dict[Future[Any], str] = {pool.submit(compile_for, name): f"kernels for {name}" for name in EXAMPLES}
+        running |= {pool.submit(keep, each): f"empty database of {each.program}" for each in (PREFECT, MLFLOW)}
+        task = bar.add_task("compiling kernels", total=len(running))
         for name, seconds in _ended(running):
-            compiled += seconds
+            compiled += seconds or 0.0
             bar.update(task, advance=1)
             if not console.is_terminal:
-                console.print(f"kernels for {name}: compiled for {seconds:.1f} s", highlight=False)
+                said = "ready" if seconds is None else f"compiled for {seconds:.1f} s"
+                console.print(f"{name}: {said}", highlight=False)
     spent = time.monotonic() - start
     print(f"kernels are compiled: {compiled:.1f} s of compiling in {spent:.1f} s; later runs find them")
     return 0
 
 
-def _ended(running: dict[Future[float], str]) -> Iterator[tuple[str, float]]:
+def _ended(running: dict[Future[Any], str]) -> Iterator[tuple[str, float | None]]:
     for future in as_completed(running):
         yield running[future], future.result()
 

@@ -8,17 +8,10 @@ import json
 from rich.table import Column, Table
 
 from flows.terminal import wide_console
-from tasks.model_registry import (
-    find_model,
-    find_version,
-    parts_of,
-    promote,
-    register,
-    rollback,
-    run_facts,
-    source_run,
-    versions,
-)
+from tasks.champions import promote, rollback
+from tasks.model_parts import parts_of
+from tasks.model_registry import register
+from tasks.model_versions import find_model, find_version, run_facts, source_run, versions
 from xcore.data.source import LabelFile
 
 MAIN_METRIC = "test/ndcg_at_5"

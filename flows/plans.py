@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 from flows.params import IngestParams, LearningParams, PipelineParams, TrainParams
 from tasks.evaluate import EvaluationOptions, evaluation_recipe
@@ -13,6 +14,8 @@ from tasks.impute import imputed_recipe, targets_recipe
 from tasks.ingest import dataset_recipe, kept_dataset
 from tasks.judged_imputation import judged
 from tasks.predict import predictions_recipe
+from tasks.score import planned_parts
+from tasks.thresholds import thresholds_recipe
 from xcore.artifacts import Recipe
 from xcore.data.readers.base import Form, Split
 from xcore.grouping.base import Grouper
@@ -54,6 +57,11 @@ class DataPlan:
     def forms(self) -> tuple[RowForm, ...]:
         """Forms in which models can have the rows: their features, and texts also as they are or as token numbers."""
         return (self.form, "tokens", "text") if self.vocabulary else (self.form,)
+
+    @property
+    def row_form(self) -> Form:
+        """Form of the rows in the dataset."""
+        return "text" if self.vocabulary else cast(Form, self.form)
 
     def inputs(self) -> dict[str, Recipe]:
         """As inputs of a step that learns, by role."""
@@ -102,7 +110,8 @@ def plan_learning(model: Model, data: DataPlan, options: EvaluationOptions, seed
     """A model, trained on the imputed labels or else on the dataset's own, and measured."""
     trained = model_recipe(model, data.forms, data.inputs(), seed)
     predictions = predictions_recipe(trained, options.split, max(options.ks))
-    evaluation = evaluation_recipe(predictions, data.dataset, options, model.score_scale, seed)
+    thresholds = thresholds_recipe(planned_parts(trained, data.row_form)) if options.thresholds else None
+    evaluation = evaluation_recipe(predictions, data.dataset, options, model.score_scale, seed, thresholds)
     return LearningPlan(data, trained, predictions, evaluation)
 
 
@@ -115,12 +124,16 @@ def plan_train(params: TrainParams) -> LearningPlan:
     """An evaluation on a dataset that is in the store."""
     recipe, dataset = kept_dataset(params.dataset)
     dataset.need_split(params.evaluation.split, "evaluation.split")
+    if params.evaluation.thresholds:
+        dataset.need_split("dev", "the split of evaluation.thresholds")
     return _plan(recipe, dataset.form, dataset.groups() is not None, params)
 
 
 def plan_pipeline(params: PipelineParams, dataset: Recipe | None = None) -> LearningPlan:
     """An evaluation, from files on; a dataset that was planned before need not have its files read again for its id."""
     params.data.need_split(params.evaluation.split, "evaluation.split")
+    if params.evaluation.thresholds:
+        params.data.need_split("dev", "the split of evaluation.thresholds")
     dataset = dataset or dataset_recipe(params.data, params.seed)
     return _plan(dataset, params.data.reader.form, params.data.has_groups, params)
 

@@ -30,7 +30,7 @@ def _moved(value: Any, folder: Path, as_given: frozenset[str], place: tuple[str,
         return value
     if isinstance(value, Path):
         there = folder.absolute() / value  # an absolute path stays what it is
-        return there if not value.is_absolute() and there.exists() else value
+        return there if not value.is_absolute() and _exists(there) else value
     if isinstance(value, Component):
         fields = {name: getattr(value, name) for name in type(value).model_fields}
         moved = {name: _moved(one, folder, as_given, (*place, name)) for name, one in fields.items()}
@@ -41,3 +41,11 @@ def _moved(value: Any, folder: Path, as_given: frozenset[str], place: tuple[str,
         same = all(one is before for one, before in zip(items, value, strict=True))
         return value if same else type(value)(items)
     return value
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is such a path; one that no file system takes, since a name is too long, is not there."""
+    try:
+        return path.exists()
+    except OSError:
+        return False

@@ -22,6 +22,7 @@ from xcore.files import problem_with_file, shown_path
 P = TypeVar("P", bound=Component)
 
 LARGEST_PRESET = 1 << 20  # bytes; the YAML parser takes seconds for that much
+MOST_PROBLEMS = 20  # in one message
 
 _PUNCTUATION = re.compile(r"""[^\w\[\]{}"'~]+""")  # such as the delimiters , | # - and a tab, which is blank to YAML
 
@@ -152,13 +153,15 @@ def _short(text: str) -> str:
 def _explain(schema: type[Component], error: ValidationError, where: str) -> str:
     """One line for each problem: where, what is wrong, what was got, and what may have been meant."""
     lines, problems = [], error.errors()
-    for problem in problems:
+    around = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
+    own = [problem for problem in problems if problem["loc"] not in around]  # a list of wrong items says nothing new
+    for problem in own[:MOST_PROBLEMS]:
         loc = problem["loc"]
-        if any(other["loc"][: len(loc)] == loc != other["loc"] for other in problems):
-            continue  # a list that lacks its wrong items says nothing new
         place = ".".join(str(part) for part in loc)
         got = "" if problem["type"] in ("missing", "extra_forbidden") else f", got {str(problem['input'])[:80]!r}"
         lines.append(f"{place}: {problem['msg']}{got}{_advice(schema, problem)}")
+    if len(own) > MOST_PROBLEMS:
+        lines.append(f"and {len(own) - MOST_PROBLEMS:,} more")
     return "\n  ".join([f"{where} cannot be used:", *lines])
 
 

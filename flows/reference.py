@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from flows.catalogue import FLOWS
@@ -26,6 +27,7 @@ class Place:
     definitions: dict[str, Schema]
 
     @classmethod
+    @cache  # pydantic takes half a second for the pipeline's, and a message asks for every wrong name
     def of(cls, params: type[Component]) -> Place:
         """The parameters of a flow."""
         schema = params.model_json_schema()

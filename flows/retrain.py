@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from prefect import flow, task
@@ -12,8 +13,10 @@ from pydantic import Field
 from flows.params import PipelineParams
 from flows.plans import LearningPlan, plan_pipeline
 from tasks import settings
-from tasks.execution import add_to_result, completed, make_result
-from tasks.model_registry import apply_decision, champion_parts, mark_challenger, parts_of, register
+from tasks.champions import apply_decision, champion_parts, mark_challenger
+from tasks.execution import add_to_result, completed, make_result, patiently
+from tasks.model_parts import parts_of
+from tasks.model_registry import register
 from tasks.promote import comparison_markdown, comparison_recipe, read_comparison
 from xcore.artifacts import ArtifactRef, Recipe
 from xcore.inference.promotion import Promotion
@@ -72,7 +75,8 @@ def retrain(params: RetrainParams) -> Any:
     if comparison:
         unchanged = add_to_result(comparison, plan.evaluation, params) and unchanged
         facts, rows = read_comparison(settings.store().open(comparison.ref).directory)
-    create_markdown_artifact(comparison_markdown(facts, rows), key="promotion", description=facts["reason"])
+    page = comparison_markdown(facts, rows)
+    patiently(partial(create_markdown_artifact, page, key="promotion", description=facts["reason"]))
     done = register_and_decide(params.name, plan.model.ref, summary["mlflow_run"], facts["decision"], facts["reason"])
     became = "is now the champion" if done["promoted"] else f"was not promoted; the champion is {done['champion']}"
     says = [f"Version {done['version']} of {params.name} {became}: {done['reason']}"]

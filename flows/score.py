@@ -11,8 +11,10 @@ from pydantic import Field, field_validator
 from flows.params import FlowParams, Name
 from tasks import settings
 from tasks.execution import completed, make_result
-from tasks.model_registry import find_model, parts_of
+from tasks.model_parts import parts_of
+from tasks.model_versions import find_model
 from tasks.score import deliver, scores_recipe
+from tasks.thresholds import thresholds_recipe
 from xcore.artifacts import Recipe
 from xcore.data.source import LabelFile
 from xcore.inference.batches import Batch
@@ -74,7 +76,8 @@ class ScoreParams(FlowParams):
 def plan_score(params: ScoreParams) -> Recipe:
     """Scores of files by a model."""
     parts = parts_of(find_model(params.name, params.model))
-    return scores_recipe(parts, params.rows, params.cut, params.names, params.block_mb, params.labels)
+    thresholds = thresholds_recipe(parts) if params.cut.per_label else None
+    return scores_recipe(parts, params.rows, params.cut, params.names, params.block_mb, params.labels, thresholds)
 
 
 @flow(name="score", flow_run_name="{params.run_name}")

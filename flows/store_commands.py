@@ -68,7 +68,7 @@ def verify_artifacts(arguments: argparse.Namespace) -> int:
 
 def gc_artifacts(arguments: argparse.Namespace) -> int:
     """Remove what no run in MLflow refers to, and what interrupted writes left behind."""
-    from tasks.model_registry import registered_ids
+    from tasks.model_versions import registered_ids
     from tasks.tracking import kept_ids
 
     store, age = settings.store(), timedelta(hours=arguments.older_than)

@@ -102,7 +102,7 @@ def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
 
 
 def _where_to_look(summary: Mapping[str, Any]) -> list[str]:
-    """Links to the run in the dashboards that are up."""
+    """Links to the run in the dashboards that are up; an embedded server has none."""
     tracking = settings.tracking_uri()
     if not tracking.startswith("http"):
         return [f"MLflow run {summary['mlflow_run']}. Open the dashboards with: eyrie serve"]

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import site
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +77,11 @@ def running_services() -> dict[str, str]:
 
 
 def leftovers() -> list[int]:
-    """Processes that still run although the supervisor that started them was killed."""
+    """Processes that still run although the supervisor that started them was killed, and what these started."""
     record = _read()
     if is_alive(record.get("supervisor")):
         return []
-    return [int(mark[0]) for mark in record.get("processes", ()) if is_alive(mark)]
+    return session_members(mark for mark in record.get("processes", ()) if mark)
 
 
 def announce(processes: Sequence[int], environment: Mapping[str, str]) -> None:
@@ -111,6 +111,20 @@ def is_alive(mark: Sequence[float] | None) -> bool:
     """Whether the process with this mark still runs."""
     known = mark_of(int(mark[0])) if mark else None
     return mark is not None and known is not None and abs(known[1] - mark[1]) < SECONDS_OF_CLOCK_DRIFT
+
+
+def session_members(leaders: Iterable[Sequence[float]]) -> list[int]:
+    """Processes in the sessions that some processes began, by their marks; they may themselves have ended."""
+    starts = {int(mark[0]): mark[1] for mark in leaders}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            start = starts.get(os.getsid(process.pid))
+            if start is not None and process.create_time() > start - SECONDS_OF_CLOCK_DRIFT:
+                found.append(process.pid)
+        except (psutil.Error, OSError):  # it has ended meanwhile
+            continue
+    return found
 
 
 def _file() -> Path:

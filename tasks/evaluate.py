@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from tasks.predict import FILE, LOG_PROBABILITY
+from tasks.thresholds import open_thresholds
 from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
 from xcore.data.dataset import Dataset
@@ -52,6 +54,13 @@ class EvaluationOptions(Component):
         "intervals; 0 gives none.",
     )
 
+    thresholds: bool = Field(
+        False,
+        title="Thresholds of labels",
+        description="Choose a threshold on the score for each label on dev rows, and measure F1 of the labels that "
+        "reach theirs. Needs dev rows (data.dev or data.holdout.dev).",
+    )
+
     def used_modules(self) -> Iterable[str]:
         """All metrics are computed, so all of them count: a new metric makes a new evaluation."""
         return metric_modules()
@@ -67,9 +76,10 @@ def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
     """Metrics with intervals, for all labels and by head, torso and tail, and a table with one row per label."""
     options: Measurement = context.options
     dataset = Dataset(context.inputs["dataset"].directory)
-    table = pq.read_table(context.inputs["predictions"].directory / "predictions.parquet")
+    table = pq.read_table(context.inputs["predictions"].directory / FILE)
+    top, thresholds = TopK.from_table(table, max(options.ks)), open_thresholds(context.inputs)
     result = evaluate(
-        TopK.from_table(table, max(options.ks)),
+        top,
         dataset.Y(options.split),
         ks=options.ks,
         train_counts=dataset.label_table()["train_count"].to_numpy(),
@@ -79,6 +89,8 @@ def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
         n_bootstrap=options.n_bootstrap,
         rng=context.rng,
         shares=options.scale == "share",
+        log_probability=table[LOG_PROBABILITY].to_numpy() if LOG_PROBABILITY in table.column_names else None,
+        kept=None if thresholds is None else thresholds.kept(top),
     )
     summary = {"split": options.split, "metrics": result.metrics, "intervals": result.intervals}
     (context.directory / "metrics.json").write_text(json.dumps(summary, indent=1, sort_keys=True))
@@ -88,9 +100,14 @@ def evaluate_predictions(context: BuildContext) -> Mapping[str, Any]:
 
 
 def evaluation_recipe(
-    predictions: Recipe, dataset: Recipe, options: EvaluationOptions, scale: ScoreScale, seed: int
+    predictions: Recipe,
+    dataset: Recipe,
+    options: EvaluationOptions,
+    scale: ScoreScale,
+    seed: int,
+    thresholds: Recipe | None = None,
 ) -> Recipe:
-    """The metrics of predictions, by a model whose scores are on a scale."""
-    inputs = {"predictions": predictions, "dataset": dataset}
+    """The metrics of predictions, by a model whose scores are on a scale; F1 needs thresholds of labels."""
+    inputs = {"predictions": predictions, "dataset": dataset} | ({"thresholds": thresholds} if thresholds else {})
     measured = Measurement(**dict(options), scale=scale)
     return Recipe("evaluation", evaluate_predictions, measured, inputs, seed=seed)

@@ -11,6 +11,7 @@ from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
+import httpx
 from prefect import runtime, task
 from prefect.artifacts import (
     create_markdown_artifact,
@@ -37,6 +38,8 @@ from xcore.errors import EyrieError
 from xcore.views.base import view_of
 
 SECONDS_BETWEEN_REPORTS = 2.0
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # seconds; a server that died is started again within a minute
+logger = logging.getLogger(__name__)
 Finished = Callable[[Recipe, bool], None]
 
 
@@ -111,12 +114,28 @@ class ProgressReport:
             self._show(100.0)
 
     def _show(self, percent: float) -> None:
-        if self._report_id is None:
-            described = f"{self._recipe.name} {self._recipe.id}"
-            create = partial(create_progress_artifact, percent, key=self._step.key, description=described)
-            self._report_id = self._context.copy().run(create)
-        else:
-            self._context.copy().run(update_progress_artifact, self._report_id, progress=percent)
+        try:
+            if self._report_id is None:
+                described = f"{self._recipe.name} {self._recipe.id}"
+                create = partial(create_progress_artifact, percent, key=self._step.key, description=described)
+                self._report_id = self._context.copy().run(create)
+            else:
+                self._context.copy().run(update_progress_artifact, self._report_id, progress=percent)
+        except httpx.TransportError as error:  # the server is being started again: no reason to stop a training
+            logger.info("Prefect does not answer, so it shows no progress: %s", error)
+
+
+def patiently(show: Callable[[], object]) -> None:
+    """Show a report in the Prefect UI. A server that is gone may come back; if it does not, the run goes on without."""
+    for pause in (*PAUSES, None):
+        try:
+            show()
+            return
+        except httpx.TransportError as error:
+            if pause is None:
+                logger.warning("Prefect does not answer, so a report is missing there: %s", error)
+                return
+            time.sleep(pause)
 
 
 def _retry_on_io(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
@@ -196,7 +215,8 @@ def make_result(
         run.log_curves()
         run.describe(note_markdown(summary))
         run.end("FINISHED")
-    create_markdown_artifact(result_markdown(summary), key=report_key(params.name), description=f"Result of {flow}")
+    page, key = result_markdown(summary), report_key(params.name)
+    patiently(partial(create_markdown_artifact, page, key=key, description=f"Result of {flow}"))
     return summary
 
 
@@ -216,16 +236,6 @@ def add_to_result(step: Recipe, result: Recipe, params: FlowParams) -> bool:
         run.log_result(artifact)
         run.log_step(artifact.manifest, step.kind)  # its tag is written last: whoever finds it need not log again
     return all(cached)
-
-
-def finished_result(result: Recipe, params: FlowParams) -> dict[str, Any] | None:
-    """The summary of a result that was made and tracked before and is intact; None if there is anything to do."""
-    store = settings.store()
-    if not all(store.is_intact(recipe.ref) for recipe in result.lineage()):
-        return None
-    run = TrackedRun.find(params.experiment, result.id)
-    cached = {recipe.id: True for recipe in result.lineage()}
-    return summary_of(result, run, cached) if run and run.is_finished else None
 
 
 def _step_runs(result: Recipe, run: TrackedRun | None) -> list[StepRun]:
@@ -306,4 +316,5 @@ def _report_result(step: StepRun, manifest: Manifest) -> None:
         **{name: value for name, value in manifest.counts.items() if isinstance(value, int | float | str)},
     }
     table = [{"what": name, "value": value} for name, value in facts.items()]
-    create_table_artifact(table, key=f"{step.key}-result", description=f"{step.recipe.name} {step.recipe.id}")
+    described = f"{step.recipe.name} {step.recipe.id}"
+    patiently(partial(create_table_artifact, table, key=f"{step.key}-result", description=described))

@@ -15,11 +15,13 @@ from tasks.training_data import fit_context, forms_of, open_training_data, row_i
 from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.data.dataset import Dataset
 from xcore.models.bags import EXPLAINED_FILE, ExplainsBags
-from xcore.models.base import Model, NestedModel
+from xcore.models.base import Fitted, Model, NestedModel
+from xcore.numeric.matrices import NO_LABEL, Int64, csr
 from xcore.text.family import load_text
-from xcore.training.data import PreparedStage, RowForm, TrainingData
+from xcore.training.data import Matrix, PreparedStage, RowForm, TrainingData
 
 EXPLAINED_BAGS, EXPLAINED_LABELS = 200, 5  # at most about so many bags, at even distances
+MEASURED_ROWS, MEASURED_LABELS = 1000, (1, 3, 5)
 
 
 def fit_model(context: BuildContext) -> Mapping[str, Any]:
@@ -35,10 +37,32 @@ def fit_model(context: BuildContext) -> Mapping[str, Any]:
     sizes: dict[str, Any] = {"rows": data.Y.shape[0], "features": fitted.n_features, "labels": fitted.n_labels}
     sizes |= {"notes": notes} if notes else {}
     if data.bags is None:
-        return {**sizes, "positives": data.Y.nnz}
+        return {**sizes, "positives": data.Y.nnz, **measure_training_rows(fitted, data)}
     bags = data.known_bags()
     explained = explain_bags(fitted, data, context) if isinstance(fitted, ExplainsBags) else {}
     return {**sizes, "bags": bags.Y.shape[0], "positives": bags.Y.nnz, **explained}
+
+
+def measure_training_rows(fitted: Fitted, data: TrainingData) -> dict[str, float]:
+    """Precision at k on at most 1,000 training rows with labels, at even distances, by the labels that were learnt."""
+    known = np.flatnonzero(np.diff(data.Y.indptr))
+    if not len(known):
+        return {}
+    rows = known[:: -(-len(known) // MEASURED_ROWS)]
+    offered = fitted.predict_topk(_rows(data.X, rows), max(MEASURED_LABELS)).labels
+    learnt = data.Y[rows]
+    learnt = learnt.indices + np.repeat(np.arange(len(rows)), np.diff(learnt.indptr)) * data.n_labels
+    hits = np.isin(offered + np.arange(len(rows))[:, None] * data.n_labels, learnt) & (offered != NO_LABEL)
+    return {f"train_precision_at_{k}": float(hits[:, :k].sum() / (k * len(rows))) for k in MEASURED_LABELS}
+
+
+def _rows(X: Matrix, rows: Int64) -> Matrix:
+    if isinstance(X, list):
+        return [X[row] for row in rows]
+    if isinstance(X, np.ndarray):
+        return X[rows]
+    some = X[rows]
+    return csr(some.data, some.indices, some.indptr, some.shape[1])
 
 
 def explain_bags(fitted: ExplainsBags, data: TrainingData, context: BuildContext) -> dict[str, float]:

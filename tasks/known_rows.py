@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tasks import settings
-from tasks.model_registry import Version
+from tasks.model_versions import Version
 from tasks.training_data import training_labels
 from xcore.artifacts import ArtifactRef
 from xcore.data.dataset import Dataset
@@ -77,6 +77,12 @@ def _row(
     keys: Mapping[int, Mapping[str, Any]],
     names: Mapping[int, str],
 ) -> dict[str, Any]:
-    values = {name: row[name][:LONGEST_TEXT] if name == "text" else row[name] for name in columns}
+    values = {name: _as_json(row[name]) for name in columns}
     labels = [{"id": str(keys[label]["id"]), "name": names[label]} for label in row["labels"]]
     return {"id": row_id, "row": values, "labels": labels}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:LONGEST_TEXT]
+    return list(value) if isinstance(value, bytes) else value  # pixels

@@ -7,19 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, SerializeAsAny
 
 from tasks.training_data import open_rows
 from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.components import Component
+from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Split
-from xcore.models.base import Combining, Fitted, Model, Shortlisting
-from xcore.numeric.matrices import TopK
+from xcore.models.base import Combining, Distributing, Fitted, Model, Shortlisting
+from xcore.numeric.matrices import Float64, TopK
 from xcore.training.data import Matrix
 
 RECALL_ROWS = 1000
 FILE = "predictions.parquet"
+LOG_PROBABILITY = "log_probability"  # column of the file: of each row's one true label
 
 
 class Prediction(Component):
@@ -41,16 +44,31 @@ def predict_labels(context: BuildContext) -> Mapping[str, Any]:
         return _written(top, context, options.k)
     X = open_rows(context.inputs, options.split, fitted.form).whole()
     top = fitted.predict_topk(X, options.k)
-    return {**_written(top, context, options.k), **_recall(fitted, X, options.k)}
+    known = _log_probability(fitted, X, options, context.inputs)
+    return {**_written(top, context, options.k, known), **_recall(fitted, X, options.k)}
 
 
 def _ranking(predictions: Artifact, depth: int | None) -> TopK:
     return TopK.from_table(pq.read_table(predictions.directory / FILE), depth)
 
 
-def _written(top: TopK, context: BuildContext, k: int) -> dict[str, Any]:
-    pq.write_table(top.to_table(), context.directory / FILE, compression="zstd")
+def _written(top: TopK, context: BuildContext, k: int, known: Float64 | None = None) -> dict[str, Any]:
+    table = top.to_table()
+    if known is not None:
+        table = table.append_column(LOG_PROBABILITY, pa.array(known))
+    pq.write_table(table, context.directory / FILE, compression="zstd")
     return {"rows": len(top), "k": k}
+
+
+def _log_probability(fitted: Fitted, X: Matrix, options: Prediction, inputs: Mapping[str, Artifact]) -> Float64 | None:
+    """Log probability of each row's true label; None if a row has another number of labels, or the model has none.
+
+    Only this looks at the truth of the split. The ranking does not.
+    """
+    if not (options.model.is_distribution and isinstance(fitted, Distributing)):
+        return None
+    truth = Dataset(inputs["dataset"].directory).Y(options.split)
+    return fitted.log_probability(X, truth.indices) if (np.diff(truth.indptr) == 1).all() else None
 
 
 def _recall(fitted: Fitted, X: Matrix, k: int) -> dict[str, float]:
@@ -81,5 +99,5 @@ def predictions_recipe(model: Recipe, split: Split, k: int) -> Recipe:
         return Recipe("predictions", predict_labels, options, {"model": model} | rankings)
     rows = {name: model.inputs[name] for name in ("features", "dataset", "vocabulary") if name in model.inputs}
     if "features" in rows:
-        rows = {"features": rows["features"]}
+        rows = {"features": rows["features"]} | ({"dataset": rows["dataset"]} if model.options.is_distribution else {})
     return Recipe("predictions", predict_labels, options, {"model": model} | rows)

@@ -21,6 +21,7 @@ from xcore.files import replacing
 from xcore.inference.batches import SCORES_FILE, Batch, score_batch
 from xcore.inference.drift import batch_facts
 from xcore.inference.scorer import Cut, Scorer
+from xcore.inference.thresholds import LabelThresholds
 from xcore.models.base import Model
 from xcore.text.family import load_text
 
@@ -58,6 +59,17 @@ class ModelParts:
         return {recipe.kind: recipe.id for recipe in self.inputs().values()}
 
 
+def planned_parts(model: Recipe, form: Form) -> ModelParts:
+    """The parts of a model that is planned, on a dataset of rows of a form."""
+    if not isinstance(model.options, Model):
+        raise TypeError(f"expected a recipe of a model, got one of {model.options}")
+    vocabulary = model.inputs.get("vocabulary")
+    if vocabulary is None and "features" in model.inputs:
+        vocabulary = model.inputs["features"].inputs.get("vocabulary")
+    used = UsedModel(family=model.options, text=vocabulary.options if vocabulary else None, form=form)
+    return ModelParts(used, model, model.inputs["dataset"], vocabulary)
+
+
 def open_scorer(used: UsedModel, inputs: Mapping[str, Artifact], prefix: str = "") -> Scorer:
     """The model among the inputs of a step, ready for rows."""
     labels = Dataset(inputs[f"{prefix}dataset"].directory).label_table()
@@ -68,6 +80,7 @@ def open_scorer(used: UsedModel, inputs: Mapping[str, Artifact], prefix: str = "
         labels["id"],
         labels["name"],
         load_text(vocabulary.directory) if vocabulary else None,
+        LabelThresholds.load(inputs["thresholds"].directory) if "thresholds" in inputs else None,
     )
 
 
@@ -105,12 +118,22 @@ def score_rows(context: BuildContext) -> Mapping[str, Any]:
 
 
 def scores_recipe(
-    parts: ModelParts, rows: Batch, cut: Cut, names: bool, block_mb: int, labels: LabelFile | None = None
+    parts: ModelParts,
+    rows: Batch,
+    cut: Cut,
+    names: bool,
+    block_mb: int,
+    labels: LabelFile | None = None,
+    thresholds: Recipe | None = None,
 ) -> Recipe:
-    """The scores of the rows in files; `labels` may add labels that the model was not trained on."""
+    """The scores of the rows in files; `labels` may add labels that the model was not trained on.
+
+    `thresholds` are those of the model's labels, where the cut asks for them.
+    """
     options = Scoring(model=parts.used, rows=rows, cut=cut, names=names, block_mb=block_mb, labels=labels)
     sources = (*rows.files, *([labels.path] if labels else []))
-    return Recipe("scores", score_rows, options, parts.inputs(), sources=sources)
+    inputs = parts.inputs() | ({"thresholds": thresholds} if thresholds else {})
+    return Recipe("scores", score_rows, options, inputs, sources=sources)
 
 
 def deliver(scores: Artifact, output: Path) -> bool:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tasks.model_registry import Version
+from tasks.model_versions import Version
 from tasks.settings import tracking_uri
 from xcore.errors import ConfigError
 from xcore.inference.reasons import Row
 
-COLUMNS = {"text": ("text",), "sparse": ("indices", "values"), "vector": ("vector",)}
-NUMBERS = {"indices": int, "values": float, "vector": float}
+COLUMNS = {"text": ("text",), "sparse": ("indices", "values"), "vector": ("vector",), "image": ("image",)}
+NUMBERS = {"indices": int, "values": float, "vector": float, "image": int}
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,21 @@ class Suggestion:
     share: float
 
 
+@dataclass(frozen=True)
+class Explained(Suggestion):
+    """A label of a bag. `row` is the position of the row that explains it, `weight` its part of all evidence."""
+
+    row: int
+    weight: float
+
+
 class LoadedVersion:
     """A version in memory. It answers rows as ``/invocations`` does, since both call the same function.
 
     Attributes
     ----------
     version : Version
-    form : 'text', 'sparse' or 'vector'
+    form : 'text', 'sparse', 'vector' or 'image'
     scale : what its scores estimate: 'share', 'margin' or 'log'
     application : MLflow's scoring server as an ASGI application. It checks no header itself.
     """
@@ -53,21 +61,24 @@ class LoadedVersion:
         self.scale = str(config.get("scale", "share"))
         self.application: Any = scoring_server.init(self._model)
 
-    def answer(self, rows: Sequence[Row], k: int) -> list[list[Suggestion]]:
-        """The k best labels of each row; `ConfigError` for rows that do not fit the model."""
-        return self._answer(self._model.predict, rows, k)
+    def answer(self, rows: Sequence[Row], k: int, per_label: bool = False) -> list[list[Suggestion]]:
+        """The k best labels of each row; `ConfigError` for rows that do not fit the model.
+
+        With `per_label` only those that reach the threshold of their label.
+        """
+        return self._answer(self._model.predict, rows, k, {"per_label": True} if per_label else {})
 
     def probe(self, rows: Sequence[Row], k: int) -> list[list[Suggestion]]:
         """The same for rows that nobody sent, such as parts of a row; they are not counted."""
-        return self._answer(self._predict, rows, k)
+        return self._answer(self._predict, rows, k, {})
 
-    def _answer(self, predict: Any, rows: Sequence[Row], k: int) -> list[list[Suggestion]]:
+    def _answer(self, predict: Any, rows: Sequence[Row], k: int, cut: dict[str, Any]) -> list[list[Suggestion]]:
         import pandas as pd
         from mlflow.exceptions import MlflowException
 
         checked = [self._checked(row) for row in rows]
         try:
-            found = predict(pd.DataFrame(checked), params={"k": k})
+            found = predict(pd.DataFrame(checked), params={"k": k, **cut})
         except MlflowException as error:
             raise ConfigError(error.message) from None
         columns = (found[name] for name in ("labels", "names", "scores"))
@@ -82,6 +93,37 @@ class LoadedVersion:
 
         look = getattr(self._model.unwrap_python_model(), "nearest", None)
         return look(pd.DataFrame([self._checked(row)]), n) if look else []
+
+    @property
+    def has_thresholds(self) -> bool:
+        """Whether each label has a threshold, for `answer`; no version of older code has."""
+        return bool(getattr(self._model.unwrap_python_model(), "has_thresholds", False))
+
+    @property
+    def explains_bags(self) -> bool:
+        """Whether `bag` answers: only models that learn from bags do."""
+        return bool(getattr(self._model.unwrap_python_model(), "explains_bags", False))
+
+    def bag(self, rows: Sequence[Row], k: int) -> list[Explained]:
+        """The k best labels of the bag that the rows make together, each with the row that explains it."""
+        import pandas as pd
+        from mlflow.exceptions import MlflowException
+
+        if not self.explains_bags:
+            raise ConfigError(
+                "this model answers single rows: only a model that learns from bags, such as co-attention or "
+                "deep-miml, says which row of a bag explains a label"
+            )
+        frame = pd.DataFrame([self._checked(row) for row in rows])
+        try:
+            found = self._model.unwrap_python_model().bag(frame, k)
+        except MlflowException as error:
+            raise ConfigError(error.message) from None
+        shares = self._shares([one["score"] for one in found])
+        return [
+            Explained(one["label"], one["name"], one["score"], share, one["row"], one["weight"])
+            for one, share in zip(found, shares, strict=True)
+        ]
 
     def _checked(self, row: Row) -> Row:
         columns = COLUMNS[self.form]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import xcore
 from tasks import settings
 from tasks.score import ModelParts, UsedModel, open_scorer
+from tasks.thresholds import has_dev_labels, thresholds_recipe
 from xcore.components import components_in
 from xcore.data.dataset import Dataset
 from xcore.data.feature_files import COLUMNS
@@ -41,6 +42,8 @@ def served_parts(parts: ModelParts, labels: LabelFile | None, folder: Path) -> d
     store = settings.store()
     dataset = store.open(parts.dataset.ref).directory
     files = {"model": store.open(parts.model.ref).directory, "labels": _label_table(parts, labels, folder)}
+    if has_dev_labels(Dataset(dataset)):
+        files["thresholds"] = store.make(thresholds_recipe(parts)).artifact.directory
     if parts.vocabulary:
         files["vocabulary"] = store.open(parts.vocabulary.ref).directory
     return {
@@ -91,9 +94,11 @@ def signature_of(form: str) -> ModelSignature:
         "text": [ColSpec(DataType.string, "text")],
         "sparse": [ColSpec(Array(DataType.long), "indices"), ColSpec(Array(DataType.double), "values")],
         "vector": [ColSpec(Array(DataType.double), "vector")],
+        "image": [ColSpec(Array(DataType.long), "image")],
     }
     answer = {"labels": DataType.string, "names": DataType.string, "scores": DataType.double}
     cut = [ParamSpec("k", DataType.long, Cut().k), ParamSpec("threshold", DataType.double, None)]
+    cut.append(ParamSpec("per_label", DataType.boolean, False))
     outputs = Schema([ColSpec(Array(kind), name) for name, kind in answer.items()])
     return ModelSignature(inputs=Schema(rows[form]), outputs=outputs, params=ParamSchema(cut))
 
@@ -104,4 +109,8 @@ def _example(dataset: Dataset) -> Any:
 
     with pq.ParquetFile(dataset.directory / "train.parquet") as file:
         first: dict[str, Any] = next(file.iter_batches(1, columns=COLUMNS[dataset.form])).to_pylist()[0]
-    return pd.DataFrame([first | ({"text": first["text"][:EXAMPLE_CHARACTERS]} if "text" in first else {})])
+    if "text" in first:
+        first["text"] = first["text"][:EXAMPLE_CHARACTERS]
+    if "image" in first:
+        first["image"] = list(first["image"])  # bytes
+    return pd.DataFrame([first])

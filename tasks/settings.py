@@ -22,8 +22,13 @@ def home() -> Path:
 
 def make_home() -> Path:
     """The work folder, made if it is missing; other accounts cannot enter a new one."""
-    home().mkdir(mode=0o777 & ~_umask(), parents=True, exist_ok=True)
-    return home()
+    folder = home()
+    if "?" in str(folder):  # it would end the path in the address of a database, which would be made elsewhere
+        raise ConfigError(
+            f"the work folder cannot be {folder}: its path holds a question mark. Set EYRIE_HOME to another"
+        )
+    folder.mkdir(mode=0o777 & ~_umask(), parents=True, exist_ok=True)
+    return folder
 
 
 def use_umask() -> None:
@@ -78,3 +83,8 @@ def _store(root: str, local_copies: Path) -> Store:
 def tracking_uri() -> str:
     """Where MLflow keeps runs: ``MLFLOW_TRACKING_URI``, or a SQLite file in the work folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home() / 'mlflow.db'}"
+
+
+def prefect_database() -> Path:
+    """The SQLite file of Prefect, where no other database is named."""
+    return Path(os.environ.get("PREFECT_HOME") or home() / "prefect") / "prefect.db"

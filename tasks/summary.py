@@ -36,6 +36,16 @@ def summary_of(result: Recipe, run: TrackedRun, cached: Mapping[str, bool]) -> d
     }
 
 
+def finished_result(result: Recipe, experiment: str) -> dict[str, Any] | None:
+    """The summary of a result that was made and tracked before and is intact; None if there is anything to do."""
+    store = settings.store()
+    if not all(store.is_intact(recipe.ref) for recipe in result.lineage()):
+        return None
+    run = TrackedRun.find(experiment, result.id)
+    cached = {recipe.id: True for recipe in result.lineage()}
+    return summary_of(result, run, cached) if run and run.is_finished else None
+
+
 def _cost(manifest: Manifest, name: str, cached: bool) -> dict[str, Any]:
     return {
         "step": manifest.component,

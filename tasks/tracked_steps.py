@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks import settings
+from tasks.beside import beside_of
 from tasks.tracking import TrackedRun
 from xcore.artifacts import Recipe
 from xcore.artifacts.naming import step_names
@@ -33,7 +34,8 @@ def track_step(
         run.log_step(artifact.manifest, step_names(list(result.lineage()))[recipe.id])
         run.log_result(artifact)
         if view_of(recipe.kind).has_page:
-            run.log_page([store.open(step.ref) for step in recipe.lineage()])
+            lineage = [store.open(step.ref) for step in recipe.lineage()]
+            run.log_page(lineage, beside_of(run, lineage))
 
 
 def _track_child(recipe: Recipe, child: Child, parent: TrackedRun, tags: Mapping[str, str]) -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
+    from xcore.report.beside import Beside
+
 ID_TAG = "eyrie.id"
 SECONDS_BETWEEN_BATCHES = 2.0
 MOST_FILES = 20
@@ -149,23 +151,18 @@ class TrackedRun:
             for plot in sorted(Path(folder).iterdir()):
                 self._client.log_artifact(self.id, str(plot), "plots")
 
-    def log_page(self, lineage: Sequence[Artifact]) -> None:
-        """A page that tells the whole run, from its first input to its result."""
+    def log_page(self, lineage: Sequence[Artifact], beside: Beside) -> None:
+        """A page that tells the whole run, from its first input to its result, and what stands beside it."""
         with TemporaryDirectory() as folder:
             page = Path(folder) / "report.html"
-            view_of(lineage[-1].ref.kind).write_page(lineage, page)
+            view_of(lineage[-1].ref.kind).write_page(lineage, page, beside)
             self._client.log_artifact(self.id, str(page))
 
     def log_curves(self) -> None:
         """Learning curves of the run as one plot, where there are any."""
         self.flush()
-        names = [name for name in self._client.get_run(self.id).data.metrics if name.startswith("train/")]
-        curves = {name: self._client.get_metric_history(self.id, name) for name in names}
-        drawable = {
-            name: ([point.step for point in points], [point.value for point in points])
-            for name, points in curves.items()
-            if len(points) > 1
-        }
+        curves = curves_of(self._client, self.id)
+        drawable = {name: points for name, points in curves.items() if len(points) > 1}
         if drawable:
             with TemporaryDirectory() as folder:
                 plot = Path(folder) / "learning_curves.png"
@@ -176,6 +173,15 @@ class TrackedRun:
         """Close the run as FINISHED, FAILED or KILLED."""
         self.flush()
         self._client.set_terminated(self.id, status)
+
+
+def curves_of(client: MlflowClient, run_id: str) -> dict[str, list[tuple[float, float]]]:
+    """Steps and values of what a run measured while it trained, by name."""
+    names = [name for name in client.get_run(run_id).data.metrics if name.startswith("train/")]
+    histories = {name: client.get_metric_history(run_id, name) for name in names}
+    return {
+        name: sorted((float(point.step), float(point.value)) for point in points) for name, points in histories.items()
+    }
 
 
 def kept_ids() -> set[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from tasks import settings
+from tasks.empty_databases import MLFLOW, copy_kept
 from xcore.errors import EyrieError
 from xcore.files import replacing
 
@@ -55,14 +56,15 @@ def ensure_tracking_database(uri: str) -> None:
 
 
 def _make(path: Path) -> None:
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
     for leftover in path.parent.glob(f".{path.name}.*"):  # of a process that was killed here
         leftover.unlink()
     with replacing(path) as draft:
-        store = SqlAlchemyStore(f"sqlite:///{draft}", (settings.home() / "mlflow-files").as_uri())
-        store.engine.dispose()
+        if not copy_kept(MLFLOW, draft):
+            MLFLOW.make(draft)
         with closing(sqlite3.connect(draft)) as database:
+            files = (settings.home() / "mlflow-files").as_uri()
+            database.execute("update experiments set artifact_location = ? || '/' || experiment_id", (files,))
+            database.commit()
             database.execute("pragma journal_mode = wal")  # kept in the file: readers and a writer do not wait
         for name in COMPANIONS:  # SQLite would apply an incomplete database's journal to the new one
             path.with_name(path.name + name).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from xcore.grouping.given import given_groups
 from xcore.grouping.groups import Groups
 from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, csr
-from xcore.text.family import AnyFittedText, load_text
+from xcore.text.family import AnyFittedText, load_text, terms_of
 from xcore.training.context import FitContext
 from xcore.training.data import (
     CONVERSIONS,
@@ -179,7 +179,7 @@ def _label_side(
     vocabulary = inputs.get("vocabulary")
     text = load_text(vocabulary.directory) if vocabulary else None
     X = None if text is None else text.sequences(texts) if form == "tokens" else text.transform(texts)
-    return LabelSide(texts, X, dataset.label_features(), _has_names(dataset))
+    return LabelSide(texts, X, dataset.label_features(), _has_names(dataset), terms_of(text, form))
 
 
 def _has_names(dataset: Dataset) -> bool:

@@ -61,9 +61,11 @@ def source_of(form: Form, folder: Path) -> Source:
     return Source.model_validate({"reader": {"kind": "jsonl", form: form}, **files})
 
 
-def made_model(model: Model, form: Form, folder: Path) -> Recipe:
-    """A model that is in the store, trained on a small source."""
-    data = plan_data(dataset_recipe(source_of(form, folder), 0), form, Tfidf())
+def made_model(model: Model, form: Form, folder: Path, dev: float = 0.0) -> Recipe:
+    """A model that is in the store, trained on a small source; a share of its train rows is held out as dev."""
+    source = source_of(form, folder)
+    source = source.model_copy(update={"holdout": source.holdout.model_copy(update={"dev": dev})})
+    data = plan_data(dataset_recipe(source, 0), form, Tfidf())
     recipe = model_recipe(model, data.forms, data.inputs(), 0)
     for step in recipe.lineage():
         settings.store().make(step)

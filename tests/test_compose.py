@@ -53,7 +53,8 @@ def test_every_command_takes_its_options() -> None:
         program, *words = SERVICES[name]["command"]
         module = "flows" if program == "eyrie" else program
         start = [sys.executable] if program == "python" else [sys.executable, "-m", module]
-        known = ("worker", "start", "-m", "flows", "flows.operations.prefect_app", "deploy")
+        modules = ("flows", "flows.operations.prefect_app", "flows.operations.worker")
+        known = ("-P", "-m", *modules, "deploy")
         verbs = [word for word in words if word in known]
         shown = subprocess.run([*start, *verbs, "--help"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
         for option in (word for word in words if word.startswith("--")):

@@ -31,13 +31,15 @@ ROOMS = (
     "report",
     "views",
 )
-DOORS = {"xcore/__init__.py", "xcore/public.py"}  # may name everything, lazily
+DOOR = "xcore/__init__.py"  # names what `import xcore` gives, lazily
 KNOWS_MLFLOW = {
+    "tasks/empty_databases.py",
     "tasks/mlflow_server.py",
     "tasks/tracking.py",
     "tasks/tracking_client.py",
     "tasks/lost_runs.py",
     "tasks/model_registry.py",
+    "tasks/model_versions.py",
     "tasks/pyfunc.py",
     "tasks/served_model.py",
     "tasks/scoring_app.py",
@@ -92,7 +94,7 @@ def test_rooms_of_xcore_use_only_rooms_below_them() -> None:
     wrong = []
     for path in sources("xcore"):
         name = str(path.relative_to(ROOT))
-        if name in DOORS:
+        if name == DOOR:
             continue
         room = path.relative_to(ROOT / "xcore").with_suffix("").parts[0]
         assert room in height, f"{room} has no place among the rooms: add it to ROOMS"

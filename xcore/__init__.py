@@ -1,14 +1,15 @@
 """The method: everything Eyrie computes. Knows neither Prefect nor MLflow.
 
-``import xcore`` gives the names of `xcore.public`: ``xcore.Classifier``, ``xcore.Parabel``, ... They are loaded when
-the first of them is used. Modules of the house import each other, never these names: the ids of steps follow imports.
+``import xcore`` gives the names of `xcore.library.public`: ``xcore.Classifier``, ``xcore.Parabel``, ... They are
+loaded when the first of them is used. Modules of the house import each other, never these names: the ids of steps
+follow imports.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xcore.public import *  # noqa: F403
-    from xcore.public import __all__ as __all__
+    from xcore.library.public import *  # noqa: F403
+    from xcore.library.public import __all__ as __all__
 else:  # a type checker that saw this function would believe any name
 
     def __getattr__(name: str) -> Any:
@@ -16,7 +17,7 @@ else:  # a type checker that saw this function would believe any name
         if name == "__all__" or name[:1].isupper():
             from importlib import import_module
 
-            public = import_module("xcore.public")
+            public = import_module("xcore.library.public")
             if name == "__all__" or name in public.__all__:
                 return getattr(public, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -25,4 +26,4 @@ else:  # a type checker that saw this function would believe any name
 def __dir__() -> list[str]:
     from importlib import import_module
 
-    return sorted({*globals(), *import_module("xcore.public").__all__})
+    return sorted({*globals(), *import_module("xcore.library.public").__all__})

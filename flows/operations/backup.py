@@ -11,16 +11,21 @@ import json
 import sqlite3
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from shutil import disk_usage
 from tempfile import TemporaryDirectory
+from typing import Annotated
+
+from pydantic import Field
 
 from tasks import settings
 from tasks.endpoints import running_services
 from tasks.tracking_client import COMPANIONS
-from xcore.errors import ConfigError, EyrieError
+from xcore.errors import ArtifactDamaged, ConfigError, EyrieError
 from xcore.files import replacing
+from xcore.saved import Described, read_json
 
 RECORD = "backup.json"
 SQLITE = b"SQLite format 3\x00"
@@ -65,21 +70,39 @@ def restore(source: Path) -> int:
     with TemporaryDirectory(dir=home.parent, prefix=".restore-") as folder:
         draft = Path(folder) / "home"
         try:
-            with tarfile.open(source) as archive:
+            with tarfile.open(source, "r:") as archive:  # not packed: a small file cannot become a huge one
+                _check_members(archive.getmembers(), home.parent)
                 archive.extractall(draft, filter="data")
-            record = json.loads((draft / RECORD).read_text())
-        except (OSError, tarfile.TarError, ValueError) as error:
+            record = read_json(draft / RECORD, _Record)
+            (draft / RECORD).unlink()
+            _move_addresses(draft / "mlflow.db", Path(record.home), home)
+        except (OSError, tarfile.TarError, ValueError, ArtifactDamaged, sqlite3.Error) as error:
             raise EyrieError(f"{source} is no whole backup of `eyrie backup`: {error}") from None
-        (draft / RECORD).unlink()
-        _move_addresses(draft / "mlflow.db", Path(record["home"]), home)
         draft.chmod(0o700)
         if home.is_dir():
             for left in sorted(home.rglob("*"), reverse=True):
                 left.rmdir() if left.is_dir() and not left.is_symlink() else left.unlink()
             home.rmdir()
         draft.rename(home)
-    print(f"{home} is as it was at {record['created']}")
+    print(f"{home} is as it was at {record.created}")
     return 0
+
+
+class _Record(Described):
+    """``backup.json``: where the work folder was, and when."""
+
+    home: str
+    created: Annotated[str, Field(pattern=r"^[0-9TZ:-]+$")]
+
+
+def _check_members(members: Sequence[tarfile.TarInfo], place: Path) -> None:
+    """Refuse what `back_up` does not write: anything but plain files, and names that it leaves out."""
+    for member in members:
+        if not member.isreg() or LEFT_OUT & set(Path(member.name).parts):
+            raise ValueError(f"it holds {member.name!r}, which no backup holds")
+    n_bytes, free = sum(member.size for member in members), disk_usage(place).free
+    if n_bytes > free:
+        raise ValueError(f"its files have {n_bytes / 1e9:,.1f} GB, and {place} has room for {free / 1e9:,.1f} GB")
 
 
 def _files(home: Path) -> Iterator[Path]:
@@ -112,8 +135,13 @@ def _move_addresses(database: Path, old: Path, new: Path) -> None:
     before, after = (home / "mlflow-files" for home in (old, new))
     with closing(sqlite3.connect(database)) as connection, connection:
         tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
-        for table in tables:
-            for column in connection.execute(f"pragma table_info('{table}')").fetchall():
-                name = column[1]
-                query = f'update "{table}" set "{name}" = replace("{name}", ?, ?) where instr("{name}", ?) > 0'
+        for table in map(_quoted, tables):
+            for column in connection.execute(f"pragma table_info({table})").fetchall():
+                name = _quoted(column[1])
+                query = f"update {table} set {name} = replace({name}, ?, ?) where instr({name}, ?) > 0"
                 connection.execute(query, (str(before), str(after), str(before)))
+
+
+def _quoted(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'

@@ -4,45 +4,80 @@ from __future__ import annotations
 
 import atexit
 import os
+import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from typing import TYPE_CHECKING, Any
 
+from tasks import settings
+from tasks.empty_databases import PREFECT, fill
 from xcore.errors import EyrieError
 
-if TYPE_CHECKING:
-    from prefect.server.api.server import SubprocessASGIServer
-
 INSTEAD = "`eyrie serve` in another terminal runs a server that all commands of this work folder use"
+# As Prefect starts its own: without pages, and without the services that only a lasting server needs.
+EMBEDDED = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 
 
 def start_embedded_api() -> None:
     """Start the API in a process of its own, unless ``PREFECT_API_URL`` names a server; return when it answers.
 
-    Prefect would do so by itself at the first request. It waits for its server even after that has ended, and gives
-    up at the first slow answer.
+    Prefect would do so by itself at the first request. For that it loads its whole server into this process too,
+    waits for it even after it has ended, and gives up at the first slow answer.
     """
+    from prefect.context import refresh_global_settings_context
     from prefect.settings import PREFECT_API_URL
 
     if PREFECT_API_URL.value():
         return
-    from prefect.server.api.server import SubprocessASGIServer
-
-    server = SubprocessASGIServer()
-    if server.running:
-        return
-    guard = _Guard()
-    atexit.register(guard.end)
-    atexit.register(server.stop)  # called before the guard's end
+    if not os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL"):
+        fill(settings.prefect_database(), PREFECT)
+    server = _Server()
+    atexit.register(server.stop)
     try:
-        _wait_until_healthy(server, guard)
+        _wait_until_healthy(server)
     except BaseException:
         server.stop()
-        guard.end()
         raise
-    server.running = True  # from now on, Prefect's clients use it
+    os.environ["PREFECT_API_URL"] = server.api
+    refresh_global_settings_context()
+
+
+class _Server:
+    """The process of the API, and the guard that ends it when this process is gone."""
+
+    def __init__(self) -> None:
+        self._guard = _Guard()
+        self.start()
+
+    def start(self) -> None:
+        """Start it at any free port."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        words = ("-m", "uvicorn", "--factory", "prefect.server.api.server:create_app", "--lifespan", "on")
+        places = ("--host", "127.0.0.1", "--port", str(self._port), "--log-level", "error")
+        self.process = subprocess.Popen([sys.executable, *words, *places], env=os.environ | EMBEDDED)
+        self._guard.watch(self.process.pid)
+
+    @property
+    def api(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self._port}/api"
+
+    def has_lost_its_port(self) -> bool:
+        """Whether another program listens at its port."""
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def stop(self) -> None:
+        """End it, and let the guard go."""
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._guard.end()
 
 
 class _Guard:
@@ -85,22 +120,21 @@ for number in (signal.SIGTERM, signal.SIGKILL) if server else ():
         self._process.wait()
 
 
-def _wait_until_healthy(server: SubprocessASGIServer, guard: _Guard) -> None:
+def _wait_until_healthy(server: _Server) -> None:
     from prefect.settings import PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
 
     seconds = PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
     limit = time.monotonic() + seconds
-    process = _start(server, guard)
     while time.monotonic() < limit:
-        code = process.poll()
-        if code is not None and not server.is_port_available(server.port or 0):
-            process = _start(server, guard)  # another program took the port at the last moment
+        code = server.process.poll()
+        if code is not None and server.has_lost_its_port():
+            server.start()
         elif code is not None:
             raise EyrieError(
                 f"the embedded Prefect API ended with exit code {code}; its own messages are above. "
                 f"Its records are in {os.environ.get('PREFECT_HOME', '~/.prefect')}"
             )
-        if _answers(f"{server.api_url}/health"):
+        if _answers(f"{server.api}/health"):
             return
         time.sleep(0.1)
     raise EyrieError(
@@ -108,13 +142,6 @@ def _wait_until_healthy(server: SubprocessASGIServer, guard: _Guard) -> None:
         "again later, set PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS to more seconds, or use a server that runs "
         f"already: {INSTEAD}"
     )
-
-
-def _start(server: SubprocessASGIServer, guard: _Guard) -> subprocess.Popen[Any]:
-    server.port = server.find_available_port()
-    server.server_process = server._run_uvicorn_command()
-    guard.watch(server.server_process.pid)
-    return server.server_process
 
 
 def _answers(url: str) -> bool:

@@ -18,12 +18,10 @@ _CAPITAL = re.compile(r"(?<=[a-z])[A-Z]")
 FIRST = -1  # of the positions, which are 0 where nothing is said
 
 
-@cache  # many deployments are of one flow, and the schema of a pipeline takes most of a second
+@cache  # many deployments are of one flow
 def form_schema(flow: Any) -> Schema:
     """The schema of a flow's parameters, with a tab for each kind. It accepts the same values."""
-    from prefect.utilities.callables import parameter_schema
-
-    schema: Schema = parameter_schema(flow).model_dump_for_openapi()
+    schema: Schema = flow.parameters.model_dump_for_openapi()
     definitions: dict[str, Schema] = {name: _named(one) for name, one in schema["definitions"].items()}
     shared: dict[str, Schema] = {}
     tabbed: Schema = _with_tabs(schema | {"definitions": definitions}, definitions, shared)

@@ -31,15 +31,23 @@ POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
-MOST_BYTES, MOST_READ = 2_000_000, 50_000_000
+MOST_BYTES, MOST_READ, MOST_IN_BULK = 2_000_000, 50_000_000, 200_000_000  # bytes of a request
 N_EXAMPLES, N_NEAREST, N_TERMS = 40, 8, 8
 DEPTH = 100  # labels that are looked at when a part of the row is left out
 
 
 class Question(Component):
-    """A row, and how many labels it should get."""
+    """A row, how many labels it should get, and whether each must reach its own threshold."""
 
     row: dict[str, Any]
+    k: int = Field(20, ge=1, le=200)
+    per_label: bool = False
+
+
+class BagQuestion(Component):
+    """The rows of a bag, and how many labels it should get."""
+
+    rows: list[dict[str, Any]] = Field(min_length=1, max_length=1000)
     k: int = Field(20, ge=1, le=200)
 
 
@@ -110,6 +118,8 @@ def _model_routes(served: Served) -> APIRouter:
             "alias": served.which if served.follows else None,
             "form": loaded.form,
             "scale": loaded.scale,
+            "bags": loaded.explains_bags,
+            "thresholds": loaded.has_thresholds,
             "description": loaded.version.description,
         }
 
@@ -120,7 +130,13 @@ def _model_routes(served: Served) -> APIRouter:
     @routes.post("/suggest")
     def suggest(question: Question) -> dict[str, Any]:
         loaded = served.current
-        (found,) = loaded.answer([question.row], question.k)
+        (found,) = loaded.answer([question.row], question.k, question.per_label)
+        return {"version": loaded.version.number, "suggestions": [asdict(one) for one in found]}
+
+    @routes.post("/bag")
+    def bag(question: BagQuestion) -> dict[str, Any]:
+        loaded = served.current
+        found = loaded.bag(question.rows, question.k)
         return {"version": loaded.version.number, "suggestions": [asdict(one) for one in found]}
 
     @routes.post("/reasons")
@@ -147,15 +163,19 @@ def _nearest(loaded: LoadedVersion, row: Row) -> list[dict[str, Any]]:
 
 
 async def _refuse_large(request: Request, answer: Any) -> Response:
-    """Nothing that a page or Annif sends is large; bulk goes to /invocations or to the flow `score`."""
-    size = request.headers.get("content-length", "0")
-    if request.url.path != "/invocations" and request.method == "POST" and not size.isdecimal():
+    """Nothing that a page or Annif sends is large; bulk goes to /invocations or to the flow `score`.
+
+    The length must be told: a request in pieces without one could go on until the memory is full.
+    """
+    size = request.headers.get("content-length", "" if request.method == "POST" else "0")
+    if not size.isdecimal() or "transfer-encoding" in request.headers:
         return JSONResponse({"detail": "the length of the request must be given"}, 411)
-    if request.url.path != "/invocations" and int(size) > MOST_BYTES:
+    most = MOST_IN_BULK if request.url.path == "/invocations" else MOST_BYTES
+    if int(size) > most:
         if int(size) <= MOST_READ:  # whoever is still sending does not read the answer
             async for _ in request.stream():
                 pass
-        return JSONResponse({"detail": f"the request has {size} bytes, at most {MOST_BYTES} are taken"}, 413)
+        return JSONResponse({"detail": f"the request has {size} bytes, at most {most} are taken"}, 413)
     response: Response = await answer(request)
     return response
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flows.operations.password import PasswordOnly
 from flows.operations.services import ServeOptions, choose_port
 from flows.operations.trusted import TrustedOnly, trusted_names
-from tasks.model_registry import find_version
+from tasks.model_versions import find_version
 
 USUAL_PORT = 5001
 

@@ -10,9 +10,9 @@ from xcore.errors import ConfigError
 VARIABLE = "EYRIE_NOTIFY_URL"
 BLOCK, AUTOMATION = "eyrie-notify", "eyrie-notify"
 # Slack, Mattermost and many others show the field `text` of what is posted to them.
-PAYLOAD = (
-    '{"text": "{{ flow.name }} run {{ flow_run.name }} is {{ flow_run.state.name }}: '
-    '{{ flow_run.state.message | replace(\'"\', "\'") | replace("\\\\", "/") }}"}'
+PAYLOAD = (  # a message may have several lines, and a name any character
+    '{"text": {{ (flow.name ~ " run " ~ flow_run.name ~ " is " ~ flow_run.state.name ~ ": " '
+    '~ (flow_run.state.message or "")) | tojson }} }'
 )
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from threading import Event, Thread
 
-from tasks.model_registry import find_version
+from tasks.model_versions import find_version
 from tasks.scoring_app import LoadedVersion
 
 SECONDS_BETWEEN_LOOKS = 5.0

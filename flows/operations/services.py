@@ -24,6 +24,7 @@ from flows.operations.postgres import postgres_server
 from flows.operations.supervisor import Supervisor, end_processes
 from flows.operations.trusted import LOOPBACK, trusted_names, trusted_origins
 from tasks import settings
+from tasks.empty_databases import PREFECT, fill
 from tasks.endpoints import announce, leftovers, retract, running_services
 from tasks.settings import AUTH_VARIABLE
 from tasks.tracking_client import ensure_tracking_database
@@ -104,6 +105,8 @@ def _stop(plan: _Plan, supervisor: Supervisor) -> None:
             from flows.operations.lost_runs import crash_pool_runs
 
             crash_pool_runs(POOL)
+    except Exception as error:  # such as a server that is gone
+        print(f"runs could not be marked as Crashed; the next start does it ({type(error).__name__}: {error})")
     finally:
         supervisor.stop()
 
@@ -149,7 +152,7 @@ def _databases(options: ServeOptions) -> Iterator[_Databases]:
     """Addresses of two databases: both programs keep their version in a table of the same name."""
     home = settings.home()
     if options.profile == "sqlite":
-        (home / "prefect").mkdir(exist_ok=True)
+        fill(home / "prefect" / "prefect.db", PREFECT)
         mlflow = f"sqlite:///{home / 'mlflow.db'}"
         ensure_tracking_database(mlflow)  # Prefect's and PostgreSQL's need no such care: a killed start is gone on with
         yield _Databases(f"sqlite+aiosqlite:///{home / 'prefect' / 'prefect.db'}", mlflow)
@@ -262,7 +265,8 @@ def _mlflow_login(auth: str) -> dict[str, str]:
         "authorization_function": "mlflow.server.auth:authenticate_request_basic_auth",
         "auth_cache_ttl_seconds": "60",  # without it every request pays for a slow hash
     }
-    config.write_text("[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in lines.items()))
+    said = {name: value.replace("%", "%%") for name, value in lines.items()}  # in this format a % begins a name
+    config.write_text("[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in said.items()))
     return {
         "MLFLOW_AUTH_CONFIG_PATH": str(config),
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,
@@ -290,8 +294,7 @@ def _start(plan: _Plan, supervisor: Supervisor) -> None:
         *("--no-serve-artifacts", "--default-artifact-root", (settings.home() / "mlflow-files").as_uri()),
         *(("--app-name", "basic-auth") if plan.options.auth else ()),
     )
-    pinned = ("-P", "-m", "flows.operations.pinned")
-    worker = (*pinned, "prefect", "worker", "start", "--pool", POOL, "--name", "eyrie")
+    worker = ("-P", "-m", "flows.operations.worker", "--pool", POOL, "--name", "eyrie")
     for name, words, environment in (
         ("prefect", prefect, plan.prefect_environment()),
         ("mlflow", mlflow, plan.mlflow_environment()),
@@ -306,7 +309,7 @@ def _start(plan: _Plan, supervisor: Supervisor) -> None:
     with _told("work pool, automations and deployments"):
         supervisor.call("deploy", deploy, plan.worker_environment())
     print(supervisor.last_line("deploy"), "and a worker", flush=True)
-    supervisor.start("worker", [sys.executable, *worker], plan.worker_environment())
+    supervisor.start("worker", [sys.executable, *worker], plan.worker_environment(), children_go_on=True)
     announce(supervisor.processes, plan.client_environment())
     print(f"Prefect  {plan.prefect}/deployments")
     print(f"MLflow   {plan.mlflow}/#/experiments?workflowType=machine_learning")

@@ -36,6 +36,8 @@ class Stack:
 
     def __init__(self, workplace: Workplace, prefect_port: int, mlflow_port: int) -> None:
         self.workplace = workplace
+        self.supervisor = 0  # id of the process of `eyrie serve`
+        self.is_killed = False
         self.prefect, self.mlflow = f"http://127.0.0.1:{prefect_port}", f"http://127.0.0.1:{mlflow_port}"
         self._client = f"e2e-{uuid.uuid4()}"  # a token is good for one client only
         self._token = ""
@@ -77,6 +79,17 @@ class Stack:
             time.sleep(0.5)
         return found
 
+    def processes(self) -> list[psutil.Process]:
+        """The processes of `eyrie serve` and of all that it started."""
+        parent = psutil.Process(self.supervisor)
+        return [parent, *parent.children(recursive=True)]
+
+    def kill_everything(self) -> None:
+        """What a power cut does to the processes."""
+        self.is_killed = True
+        for process in self.processes():
+            process.kill()
+
     def command(self, *words: str) -> str:
         """Output of a command of ours that must succeed."""
         done = self.workplace.run(*words)
@@ -104,20 +117,21 @@ def ask(address: str, body: Any = None, headers: Mapping[str, str] = MappingProx
 
 
 @contextmanager
-def running_stack(home: Path, *words: str) -> Iterator[Stack]:
-    """Services started from scratch on free ports; at the end one Ctrl-C must stop them all."""
+def running_stack(home: Path, *words: str, folder: Path = ROOT) -> Iterator[Stack]:
+    """Services started on free ports; at the end one Ctrl-C must stop them all, unless the test killed them."""
     ports = free_port(), free_port()
     workplace = Workplace(home, PREFECT_WORKER_QUERY_SECONDS="2")
     command = [sys.executable, "-m", "flows", "serve", *words]
     command += ["--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1])]
-    home.mkdir(parents=True)
+    home.mkdir(parents=True, exist_ok=True)
     output = home / "serve.out"
     with output.open("wb") as stream:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=workplace.environment, stdout=stream, stderr=stream, start_new_session=True
+            command, cwd=folder, env=workplace.environment, stdout=stream, stderr=stream, start_new_session=True
         )
     family: list[psutil.Process] = []
     stack = Stack(workplace, *ports)
+    stack.supervisor = process.pid
     try:
         limit = time.monotonic() + SECONDS_TO_START
         while READY not in output.read_text():
@@ -125,6 +139,8 @@ def running_stack(home: Path, *words: str) -> Iterator[Stack]:
             assert time.monotonic() < limit, output.read_text() + stack.logs()
             time.sleep(0.2)
         yield stack
+        if stack.is_killed:
+            return
         family = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS_TO_STOP) == 0, output.read_text()

@@ -56,7 +56,9 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The champion of two versions: one-vs-all on texts, and after it a memory."""
-    from tasks.model_registry import parts_of, promote, register
+    from tasks.champions import promote
+    from tasks.model_parts import parts_of
+    from tasks.model_registry import register
     from tasks.settings import tracking_uri
     from xcore.models.memory import Memory
     from xcore.models.ova import Ova
@@ -67,7 +69,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         patch.setenv("EYRIE_HOME", str(workplace.home))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setenv("MLFLOW_TRACKING_URI", tracking_uri())
-        made = [register(NAME, parts_of(made_model(model, "text", folder).ref), None) for model in (Ova(), Memory())]
+        recipes = [made_model(Ova(), "text", folder, dev=0.3), made_model(Memory(), "text", folder)]
+        made = [register(NAME, parts_of(recipe.ref), None) for recipe in recipes]
         promote(made[0][0])
     words = ("models", "serve", NAME, "--port", str(port))
     with started(workplace, folder / "serve.log", "Uvicorn running on", *words):
@@ -91,12 +94,15 @@ def test_a_typed_text_gets_labels_reasons_and_a_threshold(page: Page, server: Se
     assert all(re.fullmatch(r"bee\d \+0\.\d+", text) for text in terms.all_inner_texts()[:3])
     assert page.locator("#marked-text").inner_text() == TEXT  # markup in a text stays text
     assert page.locator("#marked-text mark").first.inner_text() == "Bee1"
-    page.get_by_label("Threshold").focus()
+    page.get_by_label("Threshold", exact=True).focus()
     page.keyboard.press("End")
     page.get_by_text("1 of 4 labels reach the threshold 1.00").wait_for()
     page.keyboard.press("Home")
     page.get_by_text("4 of 4 labels reach the threshold 0.00").wait_for()
     page.screenshot(path=pictures / "model-page.png", animations="disabled", full_page=True)
+    page.get_by_label("Only labels that reach their own threshold").check()
+    page.get_by_role("button", name="Suggest labels").click()
+    page.get_by_text("1 of 1 labels reach the threshold 0.00").wait_for()
 
 
 def test_a_row_of_the_data_is_shown_with_its_true_labels(page: Page, server: Server) -> None:
@@ -117,10 +123,12 @@ def test_the_page_is_used_by_keyboard_alone_and_tells_errors(page: Page, server:
     page.keyboard.type("cat1 cat2")
     page.keyboard.press("Control+Enter")
     page.locator("#labels > li").first.get_by_text("cat", exact=True).first.wait_for()
+    assert page.locator("#status.error").count() == 0
     page.get_by_label("Labels", exact=True).fill("0")
     page.get_by_label("Text").focus()
     page.keyboard.press("Control+Enter")
     page.locator("#status.error").wait_for()
+    assert "greater than or equal to 1" in page.locator("#status").inner_text()
 
 
 def test_annifs_http_backend_gets_its_answers(server: Server) -> None:

@@ -2,12 +2,14 @@
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 import yaml
 
 from flows.__main__ import main
@@ -15,7 +17,9 @@ from flows.catalogue import FLOWS
 from flows.first_preset import guess_preset, write_first_preset
 from flows.operations.declarations import deployment_of
 from flows.presets import load_params
-from xcore.errors import ConfigError
+from tasks.ingest import dataset_recipe
+from xcore.artifacts import Artifact, Recipe
+from xcore.errors import ConfigError, EyrieError
 
 ROWS = [{"id": f"r{i}", "title": f"law number {i} of many", "tags": ["a", f"b{i % 3}"]} for i in range(20)]
 
@@ -30,6 +34,14 @@ def test_columns_and_splits_of_jsonl_are_found(tmp_path: Path) -> None:
     guess = guess_preset([train, test])
     assert guess.reader == {"kind": "jsonl", "labels": "tags", "text": "title", "id": "id"}
     assert guess.files == {"train": [str(train)], "test": [str(test)]}
+
+
+def test_an_id_differs_in_each_row_and_labels_are_no_text(tmp_path: Path) -> None:
+    rows = [{"id": "same", "text": "a law", "name": [f"label {i}"]} for i in range(5)]
+    assert "id" not in guess_preset([jsonl(tmp_path / "a.jsonl", rows)], labels="name").reader
+    rows = [{"title": f"label of a law {i}", "n": "law"} for i in range(5)]
+    reader = guess_preset([jsonl(tmp_path / "b.jsonl", rows)], labels="title").reader
+    assert (reader["labels"], reader["text"]) == ("title", "n")
 
 
 def test_delimiters_of_a_compressed_table_are_found(tmp_path: Path) -> None:
@@ -48,6 +60,56 @@ def test_vectors_of_parquet_are_found(tmp_path: Path) -> None:
 def test_sparse_texts_are_told_apart_by_their_first_line(tmp_path: Path, line: str, kind: str) -> None:
     (tmp_path / "x.txt").write_text(f"{line}\n0 1:2\n")
     assert guess_preset([tmp_path / "x.txt"]).reader == {"kind": kind}
+
+
+@pytest.mark.parametrize(
+    ("cells", "delimiter", "n_labels"),
+    [
+        (["a, b", "b, c", "a;x, c"] * 4, ",", 4),  # the frequent one, not the first of a list
+        (["Topic 1", "Topic 2", "Other topic"] * 4, ";", 3),  # words of a name are no labels
+        (["3 17", "17 4", "3 4", "4 3 17", "17 3"] * 4, " ", 3),
+        ([3, 17, 4] * 4, ";", 3),
+    ],
+)
+def test_delimiters_of_labels_are_the_frequent_ones(
+    tmp_path: Path, make: Callable[[Recipe], Artifact], cells: list[Any], delimiter: str, n_labels: int
+) -> None:
+    path = jsonl(tmp_path / "a.jsonl", [{"text": f"some text {i}", "labels": cell} for i, cell in enumerate(cells)])
+    assert guess_preset([path]).reader["label_delimiter"] == delimiter
+    output = tmp_path / "a.yaml"
+    write_first_preset([path], "a", output, None, None)
+    source = load_params(FLOWS["pipeline"].params, output).data
+    assert make(dataset_recipe(source, 0)).manifest.counts["labels"] == n_labels
+
+
+def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text,labels\n1,some text,a\n2,more text,b\n", encoding="utf-8-sig")
+    assert guess_preset([tmp_path / "a.csv"]).reader["id"] == "id"
+
+
+def test_matrices_and_images_are_paired_with_their_labels(tmp_path: Path) -> None:
+    names = ("X_train.npz", "Y_train.npz", "X_test.npz", "Y_test.npz")
+    for name in names:
+        sp.save_npz(tmp_path / name, sp.csr_array((4, 3)))
+    paths = [str(tmp_path / name) for name in names]
+    guess = guess_preset([tmp_path / name for name in reversed(names)])
+    assert guess.files == {
+        "train": [{"features": paths[0], "labels": paths[1]}],
+        "test": [{"features": paths[2], "labels": paths[3]}],
+    }
+    with pytest.raises(ConfigError, match=r"got 1 with features \(X_test.npz\) and 0 with labels"):
+        guess_preset([tmp_path / name for name in names[:3]])
+
+
+def test_images_and_classes_are_found_by_their_content(tmp_path: Path) -> None:
+    images, classes = tmp_path / "t10k-images", tmp_path / "train-a"
+    images.write_bytes(b"\0\0\x08\3" + b"\0\0\0\1" * 3 + b"\7")
+    classes.write_bytes(b"\0\0\x08\1" + b"\0\0\0\1" + b"\1")
+    own = tmp_path / "train-b"
+    own.write_bytes(images.read_bytes())
+    guess = guess_preset([classes, own])
+    assert guess.reader == {"kind": "idx"}
+    assert guess.files == {"train": [{"features": str(own), "labels": str(classes)}]}
 
 
 def test_the_preset_is_commented_and_the_pipeline_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,6 +135,38 @@ def test_files_that_cannot_be_guessed_are_refused_with_a_way_out(tmp_path: Path)
     (tmp_path / "a.docx").write_text("x")
     with pytest.raises(ConfigError, match="its format is not known"):
         guess_preset([tmp_path / "a.docx"])
+
+
+HOSTILE_FILES = {
+    "cut.csv.gz": gzip.compress(b"text,labels\nx,a\n")[:-9],
+    "no.parquet": b"PAR1 and no more",
+    "deep.jsonl": b'{"text": ' + b"[" * 100_000,
+    "line.csv": b"text,labels\n" + b"x" * (65 << 20),
+    "cells.csv": b"text,labels\nx,a,b\n",
+    "no\udcff.csv": b"text,labels\nx,a\n",
+    "empty.txt": b"",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_FILES)  # by name: a test id must not hold the time that gzip writes
+def test_a_hostile_file_is_refused_with_a_message(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(HOSTILE_FILES[name])
+    with pytest.raises(EyrieError):
+        write_first_preset([path], "x", tmp_path / "x.yaml", None, None)
+    assert not (tmp_path / "x.yaml").exists()
+
+
+def test_long_cells_are_read_and_wrong_rows_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,labels\n" + "x" * 200_000 + ",a\nx,a,b\n")
+    assert guess_preset([path]).reader["text"] == "text"
+
+
+def test_the_name_of_a_file_adds_nothing_to_the_preset(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a\nseed: 7\n#.jsonl", ROWS)
+    write_first_preset([path], "x", tmp_path / "x.yaml", None, None)
+    assert set(yaml.safe_load((tmp_path / "x.yaml").read_text())) == {"name", "data", "model"}
 
 
 def test_the_command_writes_beside_the_person(

@@ -5,11 +5,13 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prefect.server.utilities.user_templates import render_user_template_sync
 
-from flows.operations.notifications import VARIABLE
+from flows.operations.notifications import PAYLOAD, VARIABLE
 from tests.workplace import Workplace
 from xcore.errors import ConfigError
 
@@ -49,6 +51,15 @@ def test_a_failed_run_is_posted_with_its_message(
     told = heard.get(timeout=SECONDS)["text"]
     assert told.startswith("pipeline run bad-ova is Failed: ")
     assert "feature id out of range" in told
+
+
+@pytest.mark.parametrize(
+    "message", ['a "quoted" word', "two\nlines", "a\ttab", "C:\\folder", "\x01", "ü {{ x }}", None]
+)
+def test_what_is_posted_is_json_whatever_the_run_says(message: str | None) -> None:
+    run = SimpleNamespace(name='r"un', state=SimpleNamespace(name="Failed", message=message))
+    told = render_user_template_sync(PAYLOAD, {"flow": SimpleNamespace(name="f"), "flow_run": run})
+    assert json.loads(told) == {"text": f'f run r"un is Failed: {message or ""}'}
 
 
 def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,11 @@ def test_a_path_that_names_nothing_there_counts_from_the_current_folder(preset: 
     assert load_params(IngestParams, preset).data.train == [Path("train.csv")]
 
 
+def test_a_name_that_no_file_system_takes_names_nothing_there(preset: Path) -> None:
+    preset.write_text(PRESET.replace("train.csv", "a" * 5000))
+    assert load_params(IngestParams, preset).data.train == [Path("a" * 5000)]
+
+
 def test_paths_of_overrides_count_from_the_current_folder(preset: Path) -> None:
     Path("train.csv").write_text("text,labels\nq,x\n")
     changed = load_params(IngestParams, preset, ["data.train=[train.csv]"]).data

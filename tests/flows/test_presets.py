@@ -116,6 +116,15 @@ def test_a_list_of_wrong_items_is_not_called_too_short_as_well() -> None:
     assert "at least 1" not in str(caught.value)
 
 
+def test_a_message_of_thousands_of_problems_is_cut(tmp_path: Path) -> None:
+    text = "name: a\n" + "".join(f"k{number}: 1\n" for number in range(40_000))
+    with pytest.raises(ConfigError) as caught:  # asked again for every name, the schema took hours
+        load_params(Nest, preset(tmp_path, text))
+    assert "k19: Extra inputs are not permitted" in str(caught.value)
+    assert str(caught.value).endswith("and 39,980 more")
+    assert len(str(caught.value)) < 3_000
+
+
 def test_a_missing_preset_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"preset not found: .*nowhere\.yaml"):
         load_params(Nest, tmp_path / "nowhere.yaml")

@@ -19,6 +19,12 @@ def test_an_impossible_work_folder_is_one_message(tmp_path: Path, home: str) -> 
     assert "Traceback" not in done.stderr
 
 
+def test_a_work_folder_whose_name_would_end_an_address_is_refused(tmp_path: Path) -> None:
+    done = Workplace(tmp_path / "a?b").run("models", "ls", "demo")
+    assert (done.returncode, "question mark" in done.stderr) == (2, True)
+    assert list(tmp_path.iterdir()) == [], "a database was made outside of the work folder"
+
+
 @pytest.mark.parametrize("auth", ["keeper:short", "keeper", ":a-long-password", "kee per:a-long-password"])
 def test_a_password_that_is_too_short_or_none_is_one_message(tmp_path: Path, auth: str) -> None:
     done = Workplace(tmp_path / "home", EYRIE_AUTH=auth).run("serve")

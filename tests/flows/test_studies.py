@@ -139,7 +139,7 @@ def test_a_factor_with_a_dotted_path_can_be_set_on_the_command_line(tmp_path: Pa
         ({"compare_with": {"model": "ova"}}, r"compare_with\.model: no such factor; expected one of model\.kind"),
         ({"compare_with": {"model.kind": "omikuji"}}, r"compare_with\.model\.kind: got omikuji, expected one of"),
         ({"metrics": ["accuracy_at_1"]}, "metrics: got accuracy_at_1, expected some of precision_at_1, .*, accuracy, "),
-        ({"metrics": ["log_likelihood"]}, "metrics: got log_likelihood, expected some of precision_at_1"),
+        ({"metrics": ["likelihood"]}, "metrics: got likelihood, expected some of precision_at_1"),
         ({"plot": "lines"}, "plot: lines need a factor with numbers"),
         ({"plot": "curves"}, "plot curves and tuning are for learning curves"),
         ({"curve": {}}, "curve: model ova cannot be measured while it trains"),

@@ -2,9 +2,11 @@
 
 import logging
 from contextvars import ContextVar
+from functools import partial
 from threading import Event, Thread
 from typing import Any
 
+import httpx
 import pytest
 
 from tasks import execution
@@ -52,3 +54,38 @@ def test_progress_from_a_thread_of_the_step_belongs_to_its_task(monkeypatch: pyt
         thread.start()
         thread.join()
     assert seen == ["mine", "mine"]
+
+
+def test_a_server_that_is_gone_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = list[float]()
+
+    def refused(progress: float, *_: Any, **__: Any) -> None:
+        tried.append(progress)
+        raise httpx.ConnectError("Connection refused")
+
+    monkeypatch.setattr(execution, "create_progress_artifact", refused)
+    monkeypatch.setattr(execution, "SECONDS_BETWEEN_REPORTS", -1.0)
+    recipe = dataset_recipe(Source(reader=GeneratedReader()), 0)
+    report = ProgressReport(StepRun(recipe, "ingest", "ingest", None, Event()))
+    report(1, 2)
+    report(2, 2)
+    assert tried == [50.0, 100.0], "each report tries again, and none stops the step"
+
+
+def test_a_report_waits_for_a_server_that_comes_back_and_does_without_one_that_does_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(execution, "PAUSES", (0.0, 0.0))
+    tries = list[int]()
+
+    def answered_at(number: int) -> None:
+        tries.append(number)
+        if len(tries) < number:
+            raise httpx.ConnectError("Connection refused")
+
+    execution.patiently(partial(answered_at, 3))
+    assert (len(tries), caplog.text) == (3, "")
+    tries.clear()
+    execution.patiently(partial(answered_at, 9))
+    assert len(tries) == 3
+    assert "a report is missing there" in caplog.text

@@ -13,27 +13,19 @@ from typing import Any
 import pytest
 
 from tasks import settings
-from tasks.model_registry import (
-    apply_decision,
-    champion,
-    champion_parts,
-    find_model,
-    find_version,
-    mark_challenger,
-    parts_of,
-    promote,
-    register,
-    registered_ids,
-    rollback,
-    source_run,
-    versions,
-)
+from tasks.champions import apply_decision, champion_parts, mark_challenger, promote, rollback
+from tasks.model_parts import parts_of
+from tasks.model_registry import register
+from tasks.model_versions import champion, find_model, find_version, registered_ids, source_run, versions
+from tasks.thresholds import thresholds_recipe
 from tasks.tracking import TrackedRun
 from tasks.tracking_client import tracking_client
 from tests.conftest import free_port, wait_until_healthy
 from tests.small_models import made_model, texts
+from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Form
 from xcore.errors import ConfigError
+from xcore.inference.thresholds import LabelThresholds
 from xcore.models.family import MODEL_KINDS
 from xcore.models.ova import Ova
 
@@ -81,7 +73,7 @@ def test_a_registered_model_answers_as_the_one_in_the_store_and_holds_no_pickle(
     import mlflow
     import pandas as pd
 
-    parts = parts_of(made_model(MODEL_KINDS[kind](), form, sqlite / "source").ref)
+    parts = parts_of(made_model(MODEL_KINDS[kind](), form, sqlite / "source", dev=0.2).ref)
     version, is_new = register("nest", parts, None)
     assert is_new
     promote(version)
@@ -94,11 +86,21 @@ def test_a_registered_model_answers_as_the_one_in_the_store_and_holds_no_pickle(
     threshold = answer["scores"][0][0]
     strict = served.predict(pd.DataFrame(ROWS[form]), params={"threshold": threshold})
     assert strict["labels"][0] == answer["labels"][0][:1]
+    values = LabelThresholds.load(settings.store().open(thresholds_recipe(parts).ref).directory).values
+    ids = Dataset(settings.store().open(parts.dataset.ref).directory).label_table()["id"].to_pylist()
+    by_id = dict(zip(ids, values.tolist(), strict=True))
+    own = served.predict(pd.DataFrame(ROWS[form]), params={"k": 3, "per_label": True})
+    for labels, scores, kept in zip(answer["labels"], answer["scores"], own["labels"], strict=True):
+        assert kept == [label for label, score in zip(labels, scores, strict=True) if score >= by_id[label]]
 
     signature = served.metadata.signature
     assert {column.name for column in signature.inputs} == set(ROWS[form])
     assert {column.name for column in signature.outputs} == {"labels", "names", "scores"}
-    assert {param.name: param.default for param in signature.params} == {"k": 5, "threshold": None}
+    assert {param.name: param.default for param in signature.params} == {
+        "k": 5,
+        "threshold": None,
+        "per_label": False,
+    }
     example = json.loads((logged_folder() / "serving_input_example.json").read_text())
     assert set(example["dataframe_split"]["columns"]) == set(ROWS[form])
     files = [path for path in logged_folder().rglob("*") if path.is_file() and "__pycache__" not in path.parts]

@@ -14,9 +14,11 @@ import pytest
 from flows.plans import plan_data
 from flows.score import ScoreParams
 from tasks import settings
+from tasks.champions import promote
 from tasks.fit import model_recipe
 from tasks.ingest import dataset_recipe
-from tasks.model_registry import parts_of, promote, register
+from tasks.model_parts import parts_of
+from tasks.model_registry import register
 from tasks.score import ModelParts, open_scorer, scores_recipe
 from tasks.served_model import served_parts
 from tests.small_models import LABELS, write_texts
@@ -112,19 +114,24 @@ def test_a_path_alone_names_a_label_table() -> None:
     assert params.labels == LabelFile(path=Path("more.csv"))
 
 
-def test_a_registered_model_serves_the_labels_that_it_was_registered_with(home: Path) -> None:
+@pytest.mark.parametrize("model", [Memory(), SIAMESE], ids=["memory", "siamesexml"])
+def test_a_registered_model_serves_the_labels_that_it_was_registered_with(model: Model, home: Path) -> None:
     import mlflow
     import pandas as pd
 
-    parts, labels = made(Memory(), home), more_labels(home)
+    parts, labels = made(model, home), more_labels(home)
     plain, _ = register("nest", parts, None)
     version, is_new = register("nest", parts, None, labels)
     assert is_new
     assert version.number != plain.number
     assert register("nest", parts, None, labels) == (version, False)
     promote(version)
-    asked = pd.DataFrame({"text": [NEW_TEXT]})
-    assert mlflow.pyfunc.load_model("models:/nest@champion").predict(asked)["labels"][0][0] == "new"
+    asked = pd.DataFrame({"text": [NEW_TEXT, "bee1 bee2"]})
+    first, second = mlflow.pyfunc.load_model("models:/nest@champion").predict(asked)["labels"]
+    assert "new" in first
+    assert second[0] == "bee"
+    if isinstance(model, Memory):
+        assert first[0] == "new", "its own name is the nearest key"
     assert "new" not in mlflow.pyfunc.load_model(f"models:/nest/{plain.number}").predict(asked)["labels"][0]
 
 

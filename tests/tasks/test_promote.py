@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tasks import settings
-from tasks.model_registry import parts_of
+from tasks.model_parts import parts_of
 from tasks.predict import predictions_recipe
 from tasks.promote import comparison_markdown, comparison_recipe, read_comparison
 from tests.small_models import made_model

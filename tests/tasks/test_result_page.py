@@ -9,7 +9,7 @@ from tasks.mlflow_view import COLUMN_WIDTHS, PARALLEL_METRICS, view_link
 from tasks.result_page import headline, note_markdown, report_key, result_markdown
 from tasks.tracking import TrackedRun, experiment_id
 from tasks.tracking_client import tracking_client
-from xcore.metrics.family import evaluated_metrics, find_metric
+from xcore.metrics.family import METRICS, find_metric
 
 
 def summary(**changes: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_a_new_experiment_comes_with_a_view_of_what_is_logged(
     shown = [name.partition("`")[2].rstrip("`") for name in COLUMN_WIDTHS if name.startswith("metrics.`test/")]
     assert shown == ["test/precision_at_1", "test/precision_at_5", "test/psp_at_5", "test/tail/recall_at_5"]
     for name in shown:
-        find_metric(name.removeprefix("test/"), evaluated_metrics())
+        find_metric(name.removeprefix("test/"), METRICS.values())
     sections = {section["uuid"] for section in state["compareRunSections"]}
     assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == sections
 

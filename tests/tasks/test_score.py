@@ -8,17 +8,20 @@ import sys
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tasks import settings
-from tasks.model_registry import parts_of
-from tasks.score import deliver, scores_recipe
-from tests.small_models import made_model, write_texts
+from tasks.model_parts import parts_of
+from tasks.score import deliver, open_scorer, scores_recipe
+from tasks.thresholds import thresholds_recipe
+from tests.small_models import LABELS, made_model, write_texts
 from xcore.artifacts import Artifact, Recipe
 from xcore.errors import ConfigError
 from xcore.inference.batches import Batch
 from xcore.inference.scorer import Cut
+from xcore.inference.thresholds import LabelThresholds
 from xcore.models.ova import Ova
 
 ROOT = Path(__file__).parents[2]
@@ -123,3 +126,30 @@ def test_a_model_of_an_older_version_is_explained(home: Path) -> None:
     older.write(folder / "manifest.json")
     with pytest.raises(ConfigError, match=r"trained by code whose options differ: ova\.strength"):
         parts_of(older.ref)
+
+
+def test_scores_cut_by_the_thresholds_of_labels(home: Path) -> None:
+    parts = parts_of(made_model(Ova(), "text", home / "source", dev=0.3).ref)
+    batch = Batch.model_validate(
+        {"reader": {"kind": "jsonl", "text": "text", "id": "id"}, "files": [write_texts(home / "new.jsonl", 50, 7)]}
+    )
+    thresholds = thresholds_recipe(parts)
+    values = LabelThresholds.load(settings.store().make(thresholds).artifact.directory).values
+    found = {}
+    for per_label in (False, True):
+        cut = Cut(k=6, per_label=per_label)
+        recipe = scores_recipe(parts, batch, cut, False, 1, thresholds=thresholds if per_label else None)
+        table = pq.read_table(settings.store().make(recipe).artifact.directory / "scores.parquet")
+        found[per_label] = [list(zip(row["labels"], row["scores"], strict=True)) for row in table.to_pylist()]
+    numbers = dict(zip(LABELS, values.tolist(), strict=True))
+    assert found[True] == [[one for one in row if one[1] >= numbers[one[0]]] for row in found[False]]
+    assert sum(map(len, found[True])) < sum(map(len, found[False])) == 300
+
+
+def test_thresholds_of_a_model_without_dev_rows_are_refused(home: Path) -> None:
+    parts = parts_of(made_model(Ova(), "text", home / "source").ref)
+    with pytest.raises(ConfigError, match=r"no dev split.*data\.holdout\.dev"):
+        settings.store().make(thresholds_recipe(parts))
+    inputs = {role: settings.store().open(recipe.ref) for role, recipe in parts.inputs().items()}
+    with pytest.raises(ConfigError, match="no thresholds of labels"):
+        open_scorer(parts.used, inputs).answer(pa.record_batch({"text": ["ant1"]}), Cut(per_label=True))

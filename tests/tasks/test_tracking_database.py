@@ -26,7 +26,9 @@ class Process:
     """A process that opens a run in a work folder."""
 
     def __init__(self, home: Path, uri: str | None = None) -> None:
-        self.environment = os.environ | {"EYRIE_HOME": str(home), "PYTHONPATH": str(ROOT)}
+        # Without an empty database of this machine, so that every process makes its own.
+        nothing = {"XDG_CACHE_HOME": str(home / "no-cache")}
+        self.environment = os.environ | {"EYRIE_HOME": str(home), "PYTHONPATH": str(ROOT)} | nothing
         self.environment.pop("MLFLOW_TRACKING_URI", None)
         if uri:
             self.environment["MLFLOW_TRACKING_URI"] = uri

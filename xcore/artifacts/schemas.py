@@ -150,6 +150,18 @@ KINDS: dict[str, Kind] = {
         },
         view="xcore.views.scores:ScoresView",
     ),
+    "thresholds": Kind(
+        1,
+        "a threshold on the score for each label, chosen on dev rows",
+        files=("thresholds.parquet",),
+        columns={
+            "thresholds.parquet": (
+                pa.field("threshold", pa.float32()),
+                pa.field("common", pa.float32()),
+                pa.field("dev_positives", pa.int64()),
+            )
+        },
+    ),
     "comparison": Kind(
         1,
         "a challenger against the champion, on the same rows",

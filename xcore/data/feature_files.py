@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from xcore.data.readers.base import Form, Split
 from xcore.errors import ConfigError
+from xcore.memory import need_array
 from xcore.numeric.matrices import CSR, Float32, csr, list_parts, sparse_of_images, vectors_of_images
 
 Images: TypeAlias = npt.NDArray[np.uint8]
@@ -42,6 +43,9 @@ def feature_schema(form: Form, n_features: int) -> pa.Schema:
         # Parquet keeps a list of bytes as 32-bit numbers with two levels each: MNIST took 26 times as long to read.
         return pa.schema([("image", pa.binary(n_features))])
     return pa.schema([("vector", pa.list_(pa.float32(), n_features))])
+
+
+FEWER_VALUES = "Use fewer rows or fewer features."
 
 
 @dataclass(frozen=True)
@@ -85,12 +89,15 @@ class FeatureFile:
         if self.form == "image":
             return vectors_of_images(self.images())
         self._need("vector")
+        need_array((self.n_rows, self.n_features), f"the vectors of {self.path.name}", FEWER_VALUES)
         return self._filled(np.empty((self.n_rows, self.n_features), np.float32))
 
     def images(self) -> Images:
         """Images, uint8 (n, height, width, channels)."""
         self._need("image")
-        return self._filled(np.empty((self.n_rows, *(self.image_shape or ())), np.uint8))
+        shape = (self.n_rows, *(self.image_shape or ()))
+        need_array(shape, f"the images of {self.path.name}", "Take fewer or smaller images.", entry_bytes=1)
+        return self._filled(np.empty(shape, np.uint8))
 
     def blocks(self) -> FeatureBlocks:
         """The rows in blocks, as often as asked: CSR, float32 (n, n_features) or uint8 images, as they are stored."""
@@ -176,6 +183,7 @@ def read_csr(path: Path, rows: int, nnz: int | None, n_columns: int) -> CSR:
     """The ``indices`` and ``values`` of a file as CSR, filled row group by row group, so that nothing is held twice."""
     if nnz is None:
         nnz = len(list_parts(pq.read_table(path, columns=["indices"])["indices"])[1])
+    need_array((nnz,), f"the values of {path.name}", FEWER_VALUES, entry_bytes=8)
     indptr, indices, data = np.zeros(rows + 1, np.int64), np.empty(nnz, np.int32), np.empty(nnz, np.float32)
     row = entry = 0
     with pq.ParquetFile(path) as file:

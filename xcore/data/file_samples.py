@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from xcore.errors import ConfigError
+from xcore.data.readers.csv import csv_records
+from xcore.data.readers.jsonl import json_lines
+from xcore.data.readers.parquet import column_names, table_batches
+from xcore.data.readers.streams import first_line
+from xcore.errors import ConfigError, InputError
+from xcore.files import problem_with_file, shown_path
 
 ROWS_LOOKED_AT = 1000
+BLOCK_BYTES = 1 << 16
+IDX_STARTS = (b"\0\0\x08\x01", b"\0\0\x08\x03", b"\0\0\x08\x04")
+LONGEST_HEADER = 1 << 20
 COMPRESSED = (".gz", ".zst")
 KINDS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "csv", ".npz": "npz"}
 TABLE_KINDS = ("parquet", "jsonl", "csv")
@@ -57,18 +61,21 @@ class Sample:
 
 
 def sample_of(path: Path) -> Sample:
-    """Look at a file.
+    """Look at a file; rows that cannot be read are passed over where others can.
 
     Raises
     ------
     ConfigError
         It is missing or empty, or its format is not known.
+    InputError
+        It is damaged, or none of its first rows can be read.
     """
-    if not path.is_file():
-        raise ConfigError(f"file not found: {path}; expected a readable file")
+    _need_path(path)
     suffixes = [suffix for suffix in path.suffixes if suffix not in COMPRESSED]
     suffix = suffixes[-1].lower() if suffixes else ""
     kind = KINDS.get(suffix)
+    if kind is None and _is_idx(path):
+        return Sample(path, "idx", "it starts as a file of images or classes in MNIST's format does", [])
     if kind is None:
         if suffix not in SPARSE:
             known = ", ".join((*KINDS, *SPARSE))
@@ -76,40 +83,65 @@ def sample_of(path: Path) -> Sample:
         kind, reason = _sparse_kind(path)
         return Sample(path, kind, reason, [])
     delimiter = _delimiter(path) if kind == "csv" else None
-    rows = list(islice(_rows(path, kind, delimiter), ROWS_LOOKED_AT))
+    rows = _good(islice(_rows(path, kind, delimiter), ROWS_LOOKED_AT))
     if kind in TABLE_KINDS and not rows:
         raise ConfigError(f"{path} holds no rows: there is nothing to look at")
     return Sample(path, kind, f"the file ends in {suffix}", rows, delimiter)
 
 
-def _rows(path: Path, kind: str, delimiter: str | None) -> Iterator[dict[str, Any]]:
+def dimensions(path: Path) -> int:
+    """Number of dimensions of what a file in MNIST's format holds."""
+    return _start(path)[3]
+
+
+def _is_idx(path: Path) -> bool:
+    """Whether it holds bytes in one dimension (classes), three (grey images) or four (images with channels)."""
+    return _start(path) in IDX_STARTS
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with pa.input_stream(str(path), compression="detect") as stream:
+            return bytes(stream.read(4))
+    except OSError:  # damaged, which a reader explains
+        return b""
+
+
+def _need_path(path: Path) -> None:
+    try:
+        problem = problem_with_file(path)
+        str(path).encode()
+    except UnicodeEncodeError:
+        problem = "a name that is not UTF-8"
+    if problem:
+        raise ConfigError(f"file not found: {shown_path(path)} is {problem}; expected a readable file")
+
+
+def _rows(path: Path, kind: str, delimiter: str | None) -> Iterator[dict[str, Any] | InputError]:
     if kind == "parquet":
-        for batch in pq.ParquetFile(path).iter_batches(ROWS_LOOKED_AT):
+        for batch in table_batches(path, column_names(path), ROWS_LOOKED_AT):
             yield from batch.to_pylist()
     elif kind == "jsonl":
-        for number, line in enumerate(_lines(path), start=1):
-            try:
-                row = json.loads(line) if line.strip() else None
-            except ValueError as error:
-                raise ConfigError(f"{path}, line {number}: not JSON ({error}); expected one object per line") from None
-            if isinstance(row, dict):
-                yield row
+        yield from (row for _, row in json_lines(path, BLOCK_BYTES) if row is not None)
     elif kind == "csv":
-        yield from csv.DictReader(_lines(path), delimiter=delimiter or ",")
+        yield from (row for _, row in csv_records(path, delimiter or ",", (), (), BLOCK_BYTES) if row is not None)
 
 
-def _lines(path: Path) -> Iterator[str]:
-    with pa.input_stream(str(path), compression="detect") as stream:
-        yield from io.TextIOWrapper(stream, "utf8", errors="replace", newline="")
+def _good(rows: Iterator[dict[str, Any] | InputError]) -> list[dict[str, Any]]:
+    found = list(rows)
+    good = [row for row in found if not isinstance(row, InputError)]
+    if not good and isinstance(first := next(iter(found), None), InputError):
+        raise first
+    return good
 
 
 def _delimiter(path: Path) -> str:
-    header = next(_lines(path), "")
-    return max((",", "\t", ";", "|"), key=header.count)
+    header = first_line(path, LONGEST_HEADER) or b""
+    return max((",", "\t", ";", "|"), key=lambda sign: header.count(sign.encode()))
 
 
 def _sparse_kind(path: Path) -> tuple[str, str]:
-    first = next(_lines(path), "")
-    if re.fullmatch(r"\s*\d+\s+\d+\s+\d+\s*", first):
+    first = first_line(path, LONGEST_HEADER) or b""
+    if re.fullmatch(rb"\s*\d+\s+\d+\s+\d+\s*", first):
         return "xmc", "its first line has three numbers: rows, features and labels"
     return "libsvm", "its first line is a row of labels and index:value pairs"

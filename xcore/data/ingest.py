@@ -86,6 +86,7 @@ class _Ingestion:
         table = None if source.labels is None else read_label_table(source.labels)
         self.index = LabelIndex(table, source.reader.integer_labels)
         self.steps, self.rows_read = sum(map(len, self.parts.values())) + 1, 0
+        self.unlabelled = 0  # train rows
 
     def run(self, rng: np.random.Generator) -> dict[str, Any]:
         staging = self.directory / "staging"
@@ -101,6 +102,7 @@ class _Ingestion:
         same = self._resolve_duplicates()
         if self.groups is not None:
             self.groups.match(self.staged["train"], self._kept_in_train(), self.quarantine)
+            self._leave_out_unlabelled(self.groups)
         self._resolve_holdout(rng)
         groups = self._labelled_groups()
         table = self.groups.table if self.groups is not None else None
@@ -174,6 +176,13 @@ class _Ingestion:
     def _drop(self, row: SameRow, error: InputError) -> None:
         self.quarantine.add(row.split, error)
         self.goes_to[row.split][row.position] = DROPPED
+
+    def _leave_out_unlabelled(self, groups: TrainGroups) -> None:
+        """Drop train rows of which no label is known and no group that has labels."""
+        rows = self._kept_in_train()
+        unlabelled = rows[~groups.tell_of(rows)]
+        self.goes_to["train"][unlabelled] = DROPPED
+        self.unlabelled = len(unlabelled)
 
     def _resolve_holdout(self, rng: np.random.Generator) -> None:
         """Move random rows of train to dev and test, whole groups where there are groups."""
@@ -273,6 +282,7 @@ class _Ingestion:
             "labels_never_seen": int((~seen.any(axis=0)).sum()),
             "repeated_labels": {split: staged.repeated_labels for split, staged in self.staged.items()},
             "held_out": self._held_out(),
+            "rows_of_unknown_labels": self.unlabelled,
             "bags": self._write_bags(),
             "notes": self._notes(groups),
         }
@@ -310,6 +320,10 @@ class _Ingestion:
             notes.append(
                 f"No test files were given: {held:,} rows of train ({self.source.test_share:.0%}) were held out as "
                 "test. Set data.holdout.test to change the share."
+            )
+        if self.unlabelled:
+            notes.append(
+                f"Train rows in no group with labels were left out, as their labels are unknown: {self.unlabelled:,}."
             )
         dropped = sum(staged.repeated_labels for staged in self.staged.values())
         if dropped:

@@ -80,6 +80,11 @@ class GroupFile(_SideTable):
         "it; set: each label occurs once, so the number of members is unknown; auto: list if any group repeats a "
         "label, else set.",
     )
+    empty: Literal["none", "unknown"] = Field(
+        "none",
+        description="What an empty cell of the labels column says. none: no member has any label; unknown: the labels "
+        "of the group were not recorded, and rows that are in no other group are left out.",
+    )
 
 
 class Holdout(Component):

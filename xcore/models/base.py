@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from xcore.components import Component
 from xcore.errors import ConfigError
-from xcore.numeric.matrices import TopK
+from xcore.numeric.matrices import Float64, Int32, Int64, TopK
 from xcore.text.family import AnyText
 from xcore.training.context import FitContext
 from xcore.training.data import (
@@ -96,6 +97,15 @@ class Combining(Protocol):
 
 
 @runtime_checkable
+class Distributing(Protocol):
+    """A trained model that may give each row one distribution over all labels; see `Model.is_distribution`."""
+
+    def log_probability(self, X: Matrix, labels: Int32) -> Float64:
+        """Log probability of one label of each row (n,); nan for a label that had no training rows."""
+        ...
+
+
+@runtime_checkable
 class Extensible(Protocol):
     """A trained model that can predict labels that it was not trained on, by what is known about them."""
 
@@ -165,6 +175,11 @@ class Model(Component):
         """What the scores of its predictions are; see `ScoreScale`."""
         return "share"
 
+    @property
+    def is_distribution(self) -> bool:
+        """Whether it learns one distribution over all labels of a row, and its fitted model is `Distributing`."""
+        return False
+
     @classmethod
     def load(cls, directory: Path) -> Fitted:
         """Open a model of this family."""
@@ -187,6 +202,14 @@ def choose_form(model: type[Model], available: Sequence[RowForm]) -> RowForm:
         f"but the rows are {' or '.join(available)}. "
         "Choose another model, or a text featuriser or embedding that makes such rows"
     )
+
+
+def classes_of(labels: Int32, wanted: Int32) -> tuple[Int64, npt.NDArray[np.bool_]]:
+    """The places of wanted labels among a model's own, and which of them it has; 0 for the others."""
+    order = np.argsort(labels, kind="stable")
+    found = order[np.minimum(np.searchsorted(labels[order], wanted), len(labels) - 1)]
+    is_known = labels[found] == wanted
+    return np.where(is_known, found, 0), is_known
 
 
 def rows_for(fitted: Fitted, X: Matrix, k: int) -> Matrix:

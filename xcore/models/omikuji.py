@@ -14,6 +14,7 @@ import numba
 import numpy as np
 from pydantic import Field
 
+from xcore.artifacts.identity import file_sha256
 from xcore.errors import ArtifactDamaged, ConfigError, EyrieError
 from xcore.models.base import Model, rows_for
 from xcore.numeric.matrices import CSR, NO_LABEL, TopK
@@ -160,16 +161,16 @@ class FittedOmikuji:
         """Write the library's files (JSON and CBOR), and ``model.json``."""
         self.model.save(str(directory))
         sizes = {"n_features": self.n_features, "n_labels": self.n_labels, "n_trees": self.model.n_trees}
-        (directory / "model.json").write_text(
-            json.dumps({"kind": "omikuji", **sizes, "beam": self.beam}, indent=2) + "\n"
-        )
+        about = {"kind": "omikuji", **sizes, "beam": self.beam, "sha256": _digests(directory)}
+        (directory / "model.json").write_text(json.dumps(about, indent=2) + "\n")
 
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Read what `save` wrote.
 
-        The library reads its own tree files, and reports one that it cannot read. What it reads is not checked further
-        here: the library stops the process if a tree holds an index that is out of bounds.
+        The library stops the process if a tree holds an index that is out of bounds. So its files must have the digests
+        that ``model.json`` lists. That finds damage. It does not find files that somebody made on purpose: load models
+        of this kind only from people you trust.
         """
         about = read_json(directory / "model.json", _About)
         settings = read_json(directory / "settings.json", _Settings)
@@ -185,6 +186,10 @@ class FittedOmikuji:
                 f"{directory / 'settings.json'} is for {settings.n_features} features, expected {about.n_features}, as "
                 "in model.json; make the artifact again"
             )
+        found = _digests(directory)
+        if about.sha256 and found != about.sha256:
+            changed = sorted(name for name in found | about.sha256 if found.get(name) != about.sha256.get(name))
+            raise ArtifactDamaged(f"{directory / changed[0]} was changed after it was saved; make the artifact again")
         try:
             model = _library().Model.load(str(directory))
         except RuntimeError as error:
@@ -200,6 +205,7 @@ class _About(Described):
     n_labels: Count
     n_trees: Annotated[int, Field(ge=1, le=100)]
     beam: Annotated[int, Field(ge=1, lt=2**31)]
+    sha256: dict[str, str] = Field({})  # of the library's files; models of earlier versions have none
 
 
 class _Settings(Described):
@@ -207,6 +213,13 @@ class _Settings(Described):
 
     n_features: Count
     classifier_loss_type: Literal["Hinge", "Log"]
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    """SHA-256 of the library's own files, by name."""
+    return {
+        path.name: file_sha256(path) for path in sorted((*directory.glob("tree*.cbor"), directory / "settings.json"))
+    }
 
 
 def _library() -> Any:

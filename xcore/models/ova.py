@@ -32,7 +32,7 @@ from xcore.numeric.parallel import SparseRows, over_blocks, single_threaded_blas
 from xcore.numeric.ridge import RidgeProblem
 from xcore.numeric.topk import best_first, clear, offer
 from xcore.saved import Count, Described, read_json
-from xcore.training.checkpoints import Checkpoints, Pieces, training_name
+from xcore.training.checkpoints import Checkpoints, Pieces
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, RowForm, TrainingData
 
@@ -101,8 +101,7 @@ class Ova(Model):
         X = normalise_rows(data.X) if self.normalise else data.X
         blocks = [labels[part] for part in row_blocks(len(labels), self.label_block)]
         n_steps = len(blocks) + 1
-        training = training_name(self.options(), 0, (data.X, data.Y)) if context.scratch else ""
-        pieces = Pieces(Checkpoints(context.scratch, training))
+        pieces = Pieces(Checkpoints.of(context.scratch, self.options(), 0, (data.X, data.Y)))
         with single_threaded_blas():
             problem = RidgeProblem.of(X, data.Y, self.ridge)
             context.report(1, n_steps)

@@ -29,6 +29,8 @@ def mistakes_section(run: Run, offers: Offers, results: Results) -> Html:
         "Where it is weak",
         element("h3", "Against the most popular labels"),
         _popularity(run, results),
+        element("h3", "Against the training rows"),
+        _training_rows(run, results),
         element("h3", "By kind of row"),
         _slices(offers),
         element("h3", "Labels that are taken for each other"),
@@ -53,6 +55,27 @@ def _popularity(run: Run, results: Results) -> Html:
         "div",
         table(["", "This model", "The same popular labels for every row", "Difference"], rows),
         note("A model that is hardly better than the labels with most training rows has learnt little from the rows."),
+    )
+
+
+def _training_rows(run: Run, results: Results) -> Html:
+    counts = run.counts("model")
+    rows: list[Sequence[Child]] = []
+    for key in results.keys("precision"):
+        if (known := counts.get(f"train_{key}")) is not None:
+            own = results.metrics[key]
+            titles = f"Precision @ {key.rpartition('_at_')[2]}, %"
+            rows.append([titles, percent(known), percent(own), percent(known - own)])
+    if not rows:
+        return note("Not measured for this model.")
+    return element(
+        "div",
+        table(["", "Training rows", f"{run.split.capitalize()} rows", "Difference"], rows),
+        note(
+            "At most 1,000 training rows, by the labels that the model learnt. A large difference means that the model "
+            "knows its training rows by heart: more rows or a stronger regulariser may help. A model that looks up "
+            "similar training rows finds each of these rows itself."
+        ),
     )
 
 
@@ -102,9 +125,9 @@ def _by_length(lengths: Int64) -> Iterator[tuple[str, Mask]]:
 
 
 def _confused(run: Run, offers: Offers) -> Html:
-    pairs = offers.confused[:SHOWN_PAIRS]
+    pairs = offers.confused[offers.confused[:, 2] > 1][:SHOWN_PAIRS]
     if not len(pairs):
-        return note("None: the first label was right wherever a true label was missed.")
+        return note("None: no pair of labels was confused in more than one row.")
     names = label_names(run.dataset.directory, np.unique(pairs[:, :2]).tolist())
     rows: list[Sequence[Child]] = [
         [foreign(shorten(names[true], NAME)), foreign(shorten(names[wrong], NAME)), count(times)]

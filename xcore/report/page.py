@@ -10,11 +10,13 @@ from pathlib import Path
 from xcore.artifacts import Artifact
 from xcore.report.assets import SCRIPT, STYLE
 from xcore.report.bags import bags_section
+from xcore.report.beside import Beside, champion_section, curves_section
 from xcore.report.data import data_section, train_counts_of
 from xcore.report.examples import examples_section
 from xcore.report.html import Html, element, markup, raw
 from xcore.report.imputation import imputation_section, quality_sentence
 from xcore.report.label_tables import labels_section
+from xcore.report.members import members_section
 from xcore.report.mistakes import mistakes_section
 from xcore.report.offers import Offers
 from xcore.report.results import Results, deciles_section, metrics_section, tiles
@@ -27,18 +29,21 @@ TITLES = {
     "data": "Data",
     "imputation": "Imputation",
     "metrics": "Metrics",
+    "champion": "Champion",
+    "training": "Learning curve",
     "deciles": "By frequency",
     "thresholds": "Thresholds",
     "mistakes": "Weak spots",
     "bags": "Bags",
     "labels": "Labels",
+    "members": "Side by side",
     "examples": "Examples",
     "cost": "Cost",
     "lineage": "Lineage",
 }
 
 
-def render_report(lineage: Sequence[Artifact], target: Path) -> None:
+def render_report(lineage: Sequence[Artifact], target: Path, beside: Beside | None = None) -> None:
     """Write the report of a pipeline run: one HTML file that needs nothing else.
 
     Parameters
@@ -46,7 +51,9 @@ def render_report(lineage: Sequence[Artifact], target: Path) -> None:
     lineage : sequence of Artifact
         The opened artifacts that led to an evaluation, inputs first, the evaluation last.
     target : Path
-        The file to write. The same artifacts give the same bytes.
+        The file to write. The same arguments give the same bytes.
+    beside : Beside, optional
+        The champion and the learning curves, which are not part of the artifacts.
 
     Notes
     -----
@@ -58,17 +65,20 @@ def render_report(lineage: Sequence[Artifact], target: Path) -> None:
     """
     run = Run(lineage)
     results, train_counts = Results.load(run["evaluation"].directory), train_counts_of(run)
-    offers = Offers.of(run)
+    offers, beside = Offers.of(run), beside or Beside()
     sections = {
         "run": options_section(run),
         "data": data_section(run, train_counts),
         "imputation": imputation_section(run),
         "metrics": metrics_section(run, results),
+        "champion": champion_section(results, beside.champion),
+        "training": curves_section(beside.curves),
         "deciles": deciles_section(run),
         "thresholds": thresholds_section(run, offers),
         "mistakes": mistakes_section(run, offers, results),
         "bags": bags_section(run),
         "labels": labels_section(run),
+        "members": members_section(run, offers),
         "examples": examples_section(run),
         "cost": cost_section(run),
         "lineage": lineage_section(run),

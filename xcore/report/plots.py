@@ -67,10 +67,11 @@ def draw_convergence(table: Path, target: Path) -> None:
     figure.savefig(target)
 
 
-def draw_curves(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], target: Path) -> None:
-    """Learning curves: for each name the steps and the values, one panel each."""
+def draw_curves(curves: Mapping[str, Sequence[tuple[float, float]]], target: Path) -> None:
+    """Learning curves: for each name the points (step, value), one panel each."""
     figure = new_figure((9, 2.6 * len(curves)))
-    for place, (name, (steps, values)) in enumerate(curves.items(), start=1):
+    for place, (name, points) in enumerate(curves.items(), start=1):
+        steps, values = zip(*points, strict=True)
         axes = figure.add_subplot(len(curves), 1, place)
         axes.plot(steps, values, label=name, marker="." if len(steps) < 50 else None)
         finish_axes(axes, name, "step", "")

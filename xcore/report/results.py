@@ -82,7 +82,7 @@ def tiles(results: Results) -> Html:
     items = [
         element(
             "li",
-            element("span", _title(key), class_="soft"),
+            element("span", key_title(key), class_="soft"),
             element("strong", results.value(key), "%" if _is_share(key) and results.value(key).is_known else None),
             element("small", results.interval(key) or "no interval"),
         )
@@ -94,7 +94,7 @@ def tiles(results: Results) -> Html:
 def metrics_section(run: Run, results: Results) -> Html:
     """All metrics, for all labels and by head, torso and tail."""
     rows: list[Sequence[Child]] = [
-        [element("span", _title(key)), *(_with_interval(results, prefix + key) for prefix in PREFIXES)]
+        [element("span", key_title(key)), *(_with_interval(results, prefix + key) for prefix in PREFIXES)]
         for name in results.names
         for key in results.keys(name)
     ]
@@ -158,7 +158,7 @@ def _decile_table(columns: Mapping[str, list[Any]], ranks: Sequence[int]) -> Htm
         ]
         for i in range(len(columns["decile"]))
     ]
-    head = ["Tenth", "Labels", "Fewest training rows", "Most", *(f"{_title(key)}, %" for key in keys)]
+    head = ["Tenth", "Labels", "Fewest training rows", "Most", *(f"{key_title(key)}, %" for key in keys)]
     return folded("The numbers", table(head, rows))
 
 
@@ -201,7 +201,8 @@ def _rank(key: str) -> str:
     return f"@{rank}" if at else key
 
 
-def _title(key: str) -> str:
+def key_title(key: str) -> str:
+    """A metric's key in words, such as ``Precision @ 5``."""
     name, at, rank = key.partition("_at_")
     return (METRICS[name].title if name in METRICS else words(name)) + (f" @ {rank}" if at else "")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "osv^Dx+"
+LONGEST_LINE = 48  # characters of a name beside a bar
 LOG_SCALE_FROM = 20  # quotient of the largest and the smallest number from which an axis is logarithmic
 
 
@@ -33,11 +35,14 @@ def draw_bars(design: StudyDesign, directory: Path) -> Figure:
     """A panel for each metric, with a bar and its interval for each combination of levels."""
     table, metrics = _shown(design, directory)
     names = list(dict.fromkeys(table["name"]))
-    figure = new_figure((3 + 3.2 * len(metrics), 1.5 + 0.32 * len(names)))
+    shown = [fill(name, LONGEST_LINE) for name in names]
+    n_lines = sum(name.count("\n") + 1 for name in shown)
+    figure = new_figure((4 + 3.2 * len(metrics), 1.5 + 0.16 * (len(names) + n_lines)))
     for column, metric in enumerate(metrics):
         axes = figure.add_subplot(1, len(metrics), column + 1)
         part = table[table["metric"] == metric].set_index("name").reindex(names)
-        axes.barh(names, part["mean"], xerr=_errors(part), capsize=2, height=0.7)
+        axes.barh(range(len(names)), part["mean"], xerr=_errors(part), capsize=2, height=0.7)
+        axes.set_yticks(range(len(names)), shown)
         axes.invert_yaxis()
         axes.margins(y=0.01)
         axes.tick_params(labelleft=column == 0)

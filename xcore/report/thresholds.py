@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from xcore.numeric.matrices import Float64
+from xcore.inference.thresholds import LabelThresholds
+from xcore.numeric.matrices import Float64, Int64
 from xcore.report.charts import Axis, bars, lines
-from xcore.report.html import Html, element, note, section, table
+from xcore.report.html import Child, Html, element, note, section, table
+from xcore.report.label_tables import LabelScores
 from xcore.report.offers import Offers
 from xcore.report.run import Run
 from xcore.report.wording import count, mean, percent, score
@@ -76,12 +79,47 @@ def thresholds_section(run: Run, offers: Offers) -> Html | None:
         ),
         _precision_recall(curve),
         table(["Threshold", "Precision, %", "Recall, %", "F1, %", "Labels per row", ""], rows),
+        *_chosen_on_dev(run, offers),
         _distribution(offers),
         note(
             "Precision and recall count all labels of all rows together (micro-averaged). True labels that were not "
             "offered count as missed, so recall cannot reach 100%."
         ),
     )
+
+
+def _chosen_on_dev(run: Run, offers: Offers) -> list[Html]:
+    """What thresholds that were chosen on dev rows do here: one for all labels, and one for each."""
+    made = run.get("thresholds")
+    if made is None:
+        return []
+    thresholds, rows = LabelThresholds.load(made.directory), list[list[Child]]()
+    true_rows = LabelScores.load(run["evaluation"].directory).true
+    for name, limits in (("one for all labels", thresholds.common), ("one for each label", thresholds.values)):
+        kept = offers.score >= np.broadcast_to(np.float32(limits), thresholds.values.shape)[offers.label]
+        n_kept, n_hits, n_true = int(kept.sum()), int((kept & offers.hit).sum()), int(offers.n_true.sum())
+        micro = 2 * n_hits / max(n_kept + n_true, 1)
+        each = label_f1(offers, kept, true_rows)
+        rates = (n_hits / max(n_kept, 1), n_hits / max(n_true, 1), micro, each)
+        rows.append([name, *(percent(rate, 1) for rate in rates), mean(n_kept / max(len(offers.n_true), 1))])
+    n_own = count(run.counts("thresholds").get("labels_with_own", 0))
+    return [
+        element(
+            "p",
+            f"Thresholds that were chosen on dev rows, measured on the {run.split} rows. {n_own} labels have a "
+            "threshold of their own; the others share the one for all labels.",
+        ),
+        table(["Thresholds", "Precision, %", "Recall, %", "Micro F1, %", "Macro F1, %", "Labels per row"], rows),
+    ]
+
+
+def label_f1(offers: Offers, kept: npt.NDArray[np.bool_], n_true: Int64) -> float:
+    """Mean F1 of the labels that are kept or true somewhere; `n_true` is in how many rows each label is true."""
+    n_kept = np.bincount(offers.label[kept], minlength=len(n_true))
+    n_hits = np.bincount(offers.label[kept & offers.hit], minlength=len(n_true))
+    either = n_kept + n_true
+    f1 = 2 * n_hits[either > 0] / either[either > 0]
+    return float(f1.mean()) if len(f1) else 0.0
 
 
 def _precision_recall(curve: Curve) -> Html:

@@ -62,6 +62,11 @@ class Checkpoints:
     _last: float = field(default_factory=time.monotonic)
     _wait: float = 0.0
 
+    @classmethod
+    def of(cls, directory: Path | None, options: Mapping[str, Any], seed: int, matrices: Iterable[Any]) -> Checkpoints:
+        """Those of the training with these options, seed and data, which are not read where nothing is kept."""
+        return cls(directory, training_name(options, seed, matrices) if directory else "")
+
     def read(self, name: str = "state") -> dict[str, npt.NDArray[Any]] | None:
         """The arrays of a checkpoint; None where there is none that can be used."""
         if self.directory is None:

@@ -138,12 +138,15 @@ class LabelSide:
         Features that came with the dataset, in a space of their own.
     is_named : bool
         Whether the texts are names. False: the dataset has none, and the texts are only ids.
+    terms : sequence of str (d,) or None
+        What each column of sparse rows X stands for: a word. None: not known.
     """
 
     texts: Sequence[str]
     X: Matrix | None = None
     features: CSR | None = None
     is_named: bool = True
+    terms: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,10 @@ def train(problem: Problem, schedule: Schedule, context: FitContext, checkpoints
         state.restore(kept)
     pause = max(1, schedule.steps_per_epoch // REPORTS_AN_EPOCH)
     with single_threaded_torch():
+        if schedule.judges_start and state.step == 0:
+            metrics = problem.evaluate()
+            state.judge(-1, metrics.get(schedule.select))
+            context.report(0, schedule.total, metrics)
         while state.step < schedule.total and not state.is_over(schedule.patience):
             epoch, first = divmod(state.step, schedule.steps_per_epoch)
             order = schedule.order(epoch)
@@ -160,7 +164,7 @@ class State:
 
     def is_over(self, patience: int) -> bool:
         """Whether the dev rows have asked to stop."""
-        return patience > 0 and self.best_epoch >= 0 and self.last_epoch - self.best_epoch >= patience
+        return patience > 0 and bool(self.best) and self.last_epoch - self.best_epoch >= patience
 
     def finish(self) -> None:
         """Put the weights in place that training ends with."""

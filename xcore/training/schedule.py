@@ -28,6 +28,9 @@ class Schedule:
         Metric of the dev rows that chooses the weights to keep.
     average_from : float
         Share of the epochs after which the weights at the end of each epoch are averaged; 1: never.
+    judges_start : bool
+        Also measure the weights before the first step, and keep them if no epoch is better: for a training that
+        continues another one.
     seed : int
         Orders the examples and draws dropout.
     """
@@ -41,6 +44,7 @@ class Schedule:
     patience: int = 0
     select: str = ""
     average_from: float = 1.0
+    judges_start: bool = False
 
     @property
     def batch(self) -> int:

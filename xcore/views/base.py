@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xcore.artifacts import Artifact
 from xcore.artifacts.schemas import schema_of
+
+if TYPE_CHECKING:
+    from xcore.report.beside import Beside
 
 Point = tuple[int, Mapping[str, float]]
 
@@ -70,8 +73,8 @@ class View:
     def draw(self, artifact: Artifact, folder: Path) -> None:
         """Draw the artifact's plots into a folder."""
 
-    def write_page(self, lineage: Sequence[Artifact], target: Path) -> None:
-        """Write a page about an artifact, the last of its lineage."""
+    def write_page(self, lineage: Sequence[Artifact], target: Path, beside: Beside | None = None) -> None:
+        """Write a page about an artifact, the last of its lineage, with what is known beyond the artifacts."""
         raise TypeError(f"{type(self).__name__} has no page")
 
     def progress_group(self, name: str) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xcore.artifacts import Artifact
 from xcore.metrics.base import Metric
 from xcore.metrics.family import METRICS, metric_of
 from xcore.metrics.frequency import THIRDS
 from xcore.views.base import Point, ShownTable, View
+
+if TYPE_CHECKING:
+    from xcore.report.beside import Beside
 
 
 class EvaluationView(View):
@@ -51,10 +54,10 @@ class EvaluationView(View):
 
         draw_deciles(artifact.directory / "per_decile.parquet", folder / "precision_by_label_frequency.png")
 
-    def write_page(self, lineage: Sequence[Artifact], target: Path) -> None:
+    def write_page(self, lineage: Sequence[Artifact], target: Path, beside: Beside | None = None) -> None:
         from xcore.report import render_report
 
-        render_report(lineage, target)
+        render_report(lineage, target, beside)
 
 
 def _measured(artifact: Artifact) -> dict[str, Any]:

@@ -12,8 +12,15 @@ class ModelView(View):
     """A trained model."""
 
     def points(self, artifact: Artifact) -> Sequence[Point]:
-        known = artifact.manifest.counts.get("explained_precision")
-        return [] if known is None else [(0, {"bags/explained_precision": float(known)})]
+        counts = artifact.manifest.counts
+        known = {
+            name.replace("train_", "train_rows/"): float(counts[name])
+            for name in counts
+            if name.startswith("train_precision_at_")
+        }
+        if "explained_precision" in counts:
+            known["bags/explained_precision"] = float(counts["explained_precision"])
+        return [(0, known)] if known else []
 
     def sentence(self, artifact: Artifact) -> str:
         known = artifact.manifest.counts.get("explained_precision")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from xcore.artifacts import Artifact
 from xcore.metrics.family import metric_of
 from xcore.studies.design import StudyDesign
 from xcore.studies.table import chosen_metrics
-from xcore.views.base import ShownTable, View
+from xcore.views.base import Point, ShownTable, View
 
 NUMBER_DIGITS = 3
 # What a study measures beside metrics and is no share of 1, with the digits that are shown.
@@ -27,6 +28,26 @@ class StudyView(View):
 
     def facts(self, artifact: Artifact) -> dict[str, Any]:
         return {"study": _shown_rows(artifact)}
+
+    def points(self, artifact: Artifact) -> Sequence[Point]:
+        """Where lines are asked for, the same lines as metrics: the step is the number of the level."""
+        design = StudyDesign.load(artifact.directory)
+        if design.plot != "lines":
+            return []
+        from xcore.report.study_plots import x_factor
+
+        place = x_factor(design)
+        levels = {cell.levels[place].label: cell.levels[place] for cell in design.cells}
+        found = []
+        for row in _shown_rows(artifact):
+            level = levels[row[design.factors[place]]]
+            others = [
+                f"{name.rpartition('.')[2]} {row[name]}" for name in design.factors if name != design.factors[place]
+            ]
+            if level.number is not None and level.number == int(level.number):
+                name = "/".join(filter(None, ["study", row["metric"], level.family, *others]))
+                found.append((int(level.number), {re.sub(r"[^\w\-./ ]", "_", name): row["mean"]}))
+        return found
 
     def tables(self, artifact: Artifact) -> Sequence[ShownTable]:
         """Mean, deviation over seeds, 95% interval, and the change against the reference."""

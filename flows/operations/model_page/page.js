@@ -4,7 +4,9 @@ const HINTS = {
   text: ["Text", "Type or paste a text. Ctrl + Enter suggests labels."],
   sparse: ["Features", "feature:value, separated by spaces, such as 3:1 17:2.5. Ctrl + Enter suggests labels."],
   vector: ["Vector", "Numbers, separated by spaces or commas. Ctrl + Enter suggests labels."],
+  image: ["Image", "Pixel values from 0 to 255, line by line, separated by spaces. Ctrl + Enter suggests labels."],
 };
+const WHOLE = ["vector", "image"]; // forms of rows that have no parts to leave out
 const SLICE = 90;
 let model = null, examples = [], asked = 0, current = null;
 
@@ -31,14 +33,15 @@ const numbers = (text) => text.split(/[\s,;]+/).filter(Boolean).map((word) => {
 });
 const rowOf = (text) => {
   if (model.form === "text") return { text };
-  if (model.form === "vector") return { vector: numbers(text) };
+  if (WHOLE.includes(model.form)) return { [model.form]: numbers(text) };
   const pairs = text.split(/\s+/).filter(Boolean).map((pair) => numbers(pair.replace(":", " ")));
   if (pairs.some((pair) => pair.length !== 2)) throw new Error("write each feature as feature:value");
   return { indices: pairs.map((pair) => pair[0]), values: pairs.map((pair) => pair[1]) };
 };
+const bagOf = (text) => text.replace(/\n+$/, "").split("\n").map(rowOf);
 const textOf = (row) => {
   if ("text" in row) return row.text;
-  if ("vector" in row) return row.vector.join(" ");
+  for (const form of WHOLE) if (form in row) return row[form].join(" ");
   return row.indices.map((index, place) => `${index}:${row.values[place]}`).join(" ");
 };
 const short = (text) => (text.length > SLICE ? `${text.slice(0, SLICE)}…` : text);
@@ -71,10 +74,14 @@ const item = (one, truth) => {
   const isTrue = truth.has(one.id);
   const name = node("span", {}, node("strong", {}, one.name || one.id));
   if (one.name && one.name !== one.id) name.append(" ", node("small", {}, one.id));
+  if ("row" in one) {
+    const share = `${(100 * one.weight).toFixed(0)}% of the evidence`;
+    name.append(" ", node("small", { className: "explains" }, `line ${one.row + 1}, ${share}`));
+  }
   if (isTrue) name.append(" ", node("span", { className: "tick", title: "a true label of this row" }, "✓ true"));
   const button = node("button", { type: "button", className: "label" }, name,
     node("span", { className: "value" }, scoreText(one)));
-  if (model.form !== "vector") button.setAttribute("aria-expanded", "false");
+  if (!WHOLE.includes(model.form) && !("row" in one)) button.setAttribute("aria-expanded", "false");
   const terms = node("div", { className: "terms", hidden: true });
   button.addEventListener("click", () => explain(one, button, terms));
   const line = node("li", { className: isTrue ? "is-true" : "" }, button, bar(one.share), terms);
@@ -102,8 +109,9 @@ const suggest = async () => {
   forget();
   say("Scoring …");
   try {
-    const row = rowOf(at("row").value);
-    const answer = await ask("api/suggest", { row, k: Number(at("most").value) });
+    const isBag = model.bags && at("bag").checked, k = Number(at("most").value);
+    const row = isBag ? null : rowOf(at("row").value);
+    const answer = isBag ? await ask("api/bag", { rows: bagOf(at("row").value), k }) : await ask("api/suggest", { row, k, per_label: model.thresholds && at("per-label").checked });
     if (turn !== asked) return;
     if (answer.version !== model.version) await showModel();
     const truth = new Map((example ? example.labels : []).map((label) => [label.id, label.name]));
@@ -111,7 +119,7 @@ const suggest = async () => {
     at("labels").replaceChildren(...answer.suggestions.map((one) => item(one, truth)));
     if (answer.suggestions.length) applyThreshold(); else say("The model suggests no label for this row.");
     showTruth(truth, new Set(current.labels));
-    if (model.form === "vector") await reasonsFor(current);
+    if (WHOLE.includes(model.form) && !isBag) await reasonsFor(current);
   } catch (error) { if (turn === asked) say(error.message, true); }
 };
 const showTruth = (truth, found) => {
@@ -179,6 +187,8 @@ const showModel = async () => {
   document.title = `Try ${model.name}`;
   const follows = model.alias ? [`follows the alias ${model.alias}`] : [];
   at("about").textContent = [model.description.split("\n")[0], ...follows].filter(Boolean).join(" · ");
+  at("bag-choice").hidden = !model.bags;
+  at("per-label-choice").hidden = !model.thresholds;
   [at("row-label").textContent, at("hint").textContent] = HINTS[model.form];
 };
 const start = async () => {

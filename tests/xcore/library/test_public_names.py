@@ -25,8 +25,8 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_the_import_loads_nothing_and_a_linear_classifier_no_torch() -> None:
-    assert not {"numpy", "numba", "sklearn", "xcore.public"} & loaded_after("import xcore")
-    assert "xcore.public" not in loaded_after("from xcore import errors")
+    assert not {"numpy", "numba", "sklearn", "xcore.library.public"} & loaded_after("import xcore")
+    assert "xcore.library.public" not in loaded_after("from xcore import errors")
     loaded = loaded_after("import xcore\nxcore.Classifier('parabel').fit([[1.0, 0.0], [0.0, 1.0]], ['a', 'b'])")
     assert "sklearn" in loaded
     assert not {"torch", "prefect", "mlflow"} & loaded
@@ -48,7 +48,7 @@ def test_no_step_is_named_by_the_library() -> None:
     assert "tasks.fit" in names
     used = set(code_digests(sorted(names)))
     assert "xcore.models.base" in used
-    assert not [name for name in used if name in ("xcore", "xcore.public") or name.startswith("xcore.library")]
+    assert not [name for name in used if name in ("xcore", "xcore.library.public") or name.startswith("xcore.library")]
 
 
 def test_strict_users_of_the_types_see_them(tmp_path: Path) -> None:

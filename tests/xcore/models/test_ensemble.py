@@ -20,7 +20,7 @@ from flows.presets import load_params
 from tasks import settings
 from tasks.evaluate import EvaluationOptions
 from tasks.ingest import dataset_recipe
-from tasks.model_registry import parts_of
+from tasks.model_parts import parts_of
 from tasks.predict import FILE
 from tasks.score import open_scorer
 from tests.contracts.test_models import N_LABELS, planted

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xcore.errors import ConfigError
+from xcore.errors import ArtifactDamaged, ConfigError
 from xcore.models.omikuji import FittedOmikuji, Omikuji
 from xcore.numeric.matrices import CSR, NO_LABEL, csr
 from xcore.training.context import FitContext
@@ -45,6 +45,16 @@ def test_a_saved_model_predicts_the_same_but_for_the_last_bit(fitted: FittedOmik
     loaded = Omikuji.load(tmp_path)
     assert (loaded.n_features, loaded.n_labels, loaded.beam) == (6, 6, 10)
     np.testing.assert_allclose(loaded.predict_topk(X, 2).scores, fitted.predict_topk(X, 2).scores, rtol=1e-6)
+
+
+def test_a_tree_that_was_changed_is_refused_before_the_library_reads_it(fitted: FittedOmikuji, tmp_path: Path) -> None:
+    fitted.save(tmp_path)
+    tree = tmp_path / "tree1.cbor"
+    content = bytearray(tree.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    tree.write_bytes(content)
+    with pytest.raises(ArtifactDamaged, match=r"tree1\.cbor was changed"):
+        Omikuji.load(tmp_path)
 
 
 def test_training_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:

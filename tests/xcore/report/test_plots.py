@@ -60,6 +60,18 @@ def test_a_study_is_drawn_with_one_seed_and_with_several(tmp_path: Path, seeds: 
     assert is_picture(tmp_path / "s.png")
 
 
+@pytest.mark.filterwarnings("error")
+def test_long_names_leave_room_for_the_bars(tmp_path: Path) -> None:
+    cell = Cell(levels=(Level(label="network(" + "a long option=1, " * 12 + ")"),), seed=0)
+    design = StudyDesign(factors=("model",), cells=(cell,), plot="bars")
+    design.save(tmp_path)
+    pq.write_table(
+        summarise(design.factors, [cell], [Measured({"precision_at_1": 0.5}, {})]), tmp_path / "summary.parquet"
+    )
+    draw_study(tmp_path, tmp_path / "s.png")
+    assert is_picture(tmp_path / "s.png")
+
+
 def test_lines_have_an_axis_of_percent_lost_against_the_reference(tmp_path: Path) -> None:
     write_study(tmp_path, (0,), "lines")
     figure = draw_lines(StudyDesign.load(tmp_path), tmp_path)
@@ -89,9 +101,8 @@ def test_learning_curves_of_a_study_are_drawn_even_where_one_diverges(tmp_path: 
 
 
 def test_curves_are_drawn(tmp_path: Path) -> None:
-    draw_curves(
-        {"loss": (range(100), np.linspace(1, 0, 100).tolist()), "rows": ([1, 2], [3.0, 4.0])}, tmp_path / "c.png"
-    )
+    falling = list(enumerate(np.linspace(1, 0, 100).tolist()))
+    draw_curves({"loss": falling, "rows": [(1, 3.0), (2, 4.0)]}, tmp_path / "c.png")
     assert is_picture(tmp_path / "c.png")
 
 

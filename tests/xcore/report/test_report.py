@@ -323,6 +323,28 @@ def test_rows_are_shown_by_how_much_of_them_was_found(bench: Workbench) -> None:
     assert "True but not offered: third" in text
 
 
+def test_the_models_of_an_ensemble_are_shown_side_by_side(bench: Workbench) -> None:
+    data = bench.dataset()
+
+    def predict(directory: Path) -> Mapping[str, Any]:
+        other = TopK(OFFERED.labels[:, ::-1].copy(), OFFERED.scores[:, ::-1].copy())
+        pq.write_table(other.to_table(), directory / "predictions.parquet")
+        return {}
+
+    bench.add("predictions", predict, {"model": {"kind": "memory"}}, role="member-0")
+    bench.results(data)
+    page = bench.page()
+    start = page.index('<section id="members">')
+    part = page[start : page.index("</section>", start)]
+    assert '<th scope="col">True labels</th>' in part
+    assert "memory (member-0)" in part
+    assert part.count("<tr>") == 1 + 3, "a row without a true label is not shown"
+    lists = re.findall("<ol>.*?</ol>", part)
+    assert [len(re.findall("✓", each)) for each in lists[3:6]] == [0, 1, 1], "of 'some', one of two true labels"
+    assert [each.index("&lt;img") < each.index("&lt;script") for each in lists[4:6]] == [False, True]
+    assert HOSTILE not in part
+
+
 def test_labels_that_are_true_nowhere_and_metrics_without_a_value_do_no_harm(bench: Workbench) -> None:
     bench.results(
         bench.dataset([{"id": "x", "text": "y", "labels": ["c"]}]), TopK(OFFERED.labels[2:3], OFFERED.scores[2:3]), n=0

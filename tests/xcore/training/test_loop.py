@@ -149,6 +149,17 @@ def test_the_weights_of_the_best_epoch_on_dev_rows_are_kept_and_training_stops_a
     assert not same(trained(Regression(), schedule(epochs=6)), stopped)
 
 
+def test_a_training_that_goes_on_from_another_ends_no_worse_on_dev_rows_than_it_started() -> None:
+    before = Regression().weights()
+    kept = trained(Regression([0.5, 0.4, 0.3, 0.2, 0.1]), schedule(judges_start=True))
+    assert same(kept, before)
+    stopped = Regression([0.5, 0.4, 0.3, 0.2, 0.1])
+    assert same(trained(stopped, schedule(judges_start=True, patience=2)), before)
+    assert stopped.seen == 3
+    better = trained(Regression([0.5, 0.4, 0.6, 0.2, 0.1]), schedule(judges_start=True))
+    assert same(better, trained(Regression([0.4, 0.6, 0.2, 0.1]), schedule()))
+
+
 def test_without_dev_rows_nothing_stops_a_training() -> None:
     steps: list[int] = []
     trained(Regression(), schedule(patience=1), FitContext(report=lambda step, total, metrics=None: steps.append(step)))

@@ -106,3 +106,20 @@ def test_a_study_shows_a_row_for_each_cell_with_deviation_interval_and_change(tm
         "precision_at_1",
         "own_seconds",
     }
+
+
+def test_the_lines_of_a_study_are_metrics_too(tmp_path: Path) -> None:
+    cells = [
+        Cell(levels=(Level(label=str(k), number=k), Level(label=above)), seed=0) for k in (10, 20) for above in "ab"
+    ]
+    measured = [Measured({"ndcg_at_1": value}) for value in (0.1, 0.2, 0.3, 0.4)]
+    for plot in ("lines", "bars"):
+        factors = ("model.selection.budget", "model.selection.outlier_above")
+        design = StudyDesign(factors=factors, cells=tuple(cells), metrics=("ndcg_at_*",), plot=plot)
+        design.save(tmp_path)
+        pq.write_table(summarise(design.factors, cells, measured), tmp_path / "summary.parquet")
+        expected = [
+            (k, {f"study/ndcg_at_1/outlier_above {above}": value})
+            for k, above, value in ((10, "a", 0.1), (10, "b", 0.2), (20, "a", 0.3), (20, "b", 0.4))
+        ]
+        assert view_of("study").points(opened(tmp_path)) == (expected if plot == "lines" else [])

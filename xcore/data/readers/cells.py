@@ -73,7 +73,9 @@ def group_of(cell: Any) -> str | None:
 
 
 def labels_of(cell: Any, delimiter: str | None) -> list[str]:
-    """A label cell: a list of ids, or one string of ids separated by `delimiter`."""
+    """A label cell: a list of ids, or one string of ids separated by `delimiter`; there, a number is one id."""
+    if isinstance(cell, int) and not isinstance(cell, bool) and delimiter is not None:
+        return [id_of(cell)]
     if isinstance(cell, str):
         if delimiter is None:
             raise BadCell("labels are one text", shown(cell), "a list of labels", NEEDS_DELIMITER)

@@ -14,7 +14,7 @@ from xcore.components import Component, silent
 from xcore.errors import ConfigError
 from xcore.models.base import Fitted, Model, NestedModel
 from xcore.models.nested import AnyModelBelow
-from xcore.text.family import AnyFittedText, AnyText
+from xcore.text.family import AnyFittedText, AnyText, terms_of
 from xcore.training.context import FitContext
 from xcore.training.data import LabelledRows, LabelSide, Matrix, RowForm, RowsInMemory, TrainingData, Wish
 
@@ -179,7 +179,10 @@ def _rows_of(member: NestedModel, data: TrainingData) -> tuple[TrainingData, Any
         return RowsInMemory(texts if form == "text" else encoded(texts), made)
 
     dev = LabelledRows(rows(data.dev.X), data.dev.Y, data.dev.bags) if data.dev else None
-    labels = LabelSide(data.labels.texts, encoded(list(data.labels.texts))) if data.labels else None
+    labels = data.labels
+    if labels is not None:
+        terms = terms_of(text, form)
+        labels = LabelSide(labels.texts, encoded(list(labels.texts)), is_named=labels.is_named, terms=terms)
     return replace(data, rows=rows(data.X), dev=dev, labels=labels, stages={}), text
 
 

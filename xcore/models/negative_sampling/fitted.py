@@ -13,11 +13,11 @@ import numpy as np
 from xcore.embedding.family import load_embedding
 from xcore.embedding.pca import FittedPca
 from xcore.errors import ArtifactDamaged, ConfigError
-from xcore.models.base import rows_for
+from xcore.models.base import classes_of, rows_for
 from xcore.models.negative_sampling.linear_scorer import Scorer
 from xcore.numeric.arrays import write_arrays
 from xcore.numeric.checks import ArrayFile, is_finite
-from xcore.numeric.matrices import NO_LABEL, Float32, Int32, TopK
+from xcore.numeric.matrices import NO_LABEL, Float32, Float64, Int32, TopK
 from xcore.sampling.sampler import FittedTree, load_sampler
 from xcore.saved import Count, Described, read_json
 from xcore.training.data import Matrix, RowForm, TrainingData
@@ -80,6 +80,12 @@ class FittedNegativeSampling:
         if self.shortlist:
             return self._named(self.scorer.shortlist_topk(x, z, k, self.shortlist))
         return self._named(self.scorer.exact_topk(x, z, k))
+
+    def log_probability(self, X: Matrix, labels: Int32) -> Float64:
+        """Under the softmax of the scores of all labels; a shortlist is not used. Cost of a row O(C d)."""
+        x, z = self._features(rows_for(self, X, 1))
+        classes, is_known = classes_of(self.labels, labels)
+        return np.where(is_known, self.scorer.log_probability(x, z, classes), np.nan)
 
     def shortlist_recall(self, X: Matrix, k: int, width: int | None = None) -> float | None:
         """The share of the exact k best labels of the rows of X that a shortlist contains, by default the model's."""

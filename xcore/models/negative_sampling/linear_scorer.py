@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
+from xcore.metrics.log_likelihood import log_probabilities
 from xcore.models.negative_sampling.pairs import Pairs
-from xcore.numeric.matrices import NO_LABEL, Float32, Float64, Int32, TopK, csr, row_blocks
+from xcore.numeric.matrices import NO_LABEL, Float32, Float64, Int32, Int64, TopK, csr, row_blocks
 from xcore.numeric.parallel import over_blocks
 from xcore.numeric.products import product_of_rows
 from xcore.sampling.sampler import FittedSampler, FittedTree
@@ -55,6 +56,13 @@ class Scorer:
         for block in row_blocks(len(x), max(1, BLOCK_SCORES // len(self.biases))):
             _fill_best(self.corrected(x[block], z[block]), TopK(top.labels[block], top.scores[block]))
         return top
+
+    def log_probability(self, x: Float32, z: Float32, classes: Int64) -> Float64:
+        """Log softmax of the corrected scores, at one class of each row (n,)."""
+        found = np.empty(len(x))
+        for block in row_blocks(len(x), max(1, BLOCK_SCORES // len(self.biases))):
+            found[block] = log_probabilities(self.corrected(x[block], z[block]), classes[block])
+        return found
 
     def shortlist_topk(self, x: Float32, z: Float32, k: int, width: int) -> TopK:
         """The k best of the `width` classes that a beam search finds in the noise's tree."""

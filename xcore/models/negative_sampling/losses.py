@@ -33,6 +33,7 @@ def separable(
     """Loss of one score and its derivative, before the factor 1/m of negatives."""
     t = score + shift * log_noise
     r = score + centre * log_noise
+    # One exponential serves loss and slope, and it cannot overflow: its argument is never positive.
     e = np.exp(-abs(t))
     rest = np.log1p(e) + strength * r * r
     likelier = 1.0 / (1.0 + e)
@@ -66,6 +67,7 @@ def augment_and_reduce(
     scale, total = n_others / max(m, 1), 1.0
     for j in range(1, m + 1):
         total += scale * np.exp(min(np.float64(scores[j]) - np.float64(scores[0]), LARGEST_EXPONENT))
+    # Damped, since a row sees a sample: the estimate of one step alone would make the bound noisy.
     etas[place] += rate * (total - etas[place])
     eta = etas[place]
     slopes[:] = 0.0

@@ -21,7 +21,7 @@ from xcore.models.negative_sampling.simple_model import advice
 from xcore.models.negative_sampling.updates import Parameters
 from xcore.numeric.matrices import Float32, row_blocks
 from xcore.sampling.sampler import FittedSampler, FittedTree, Frequency, Tree, Uniform
-from xcore.training.checkpoints import Checkpoints, training_name
+from xcore.training.checkpoints import Checkpoints
 from xcore.training.context import FitContext
 from xcore.training.data import RowForm, TrainingData
 from xcore.training.stages import DeclaredStage
@@ -177,12 +177,11 @@ class NegativeSampling(Positives, Model):
         def judge(parameters: Parameters) -> float:
             return float(ranking_quality(scorer_of(parameters), *held_out).mean())
 
-        name = training_name(self._training_options(), seed, (X, data.Y)) if context.scratch else ""
         problem = self._problem(X, Z, split, noise)
         schedule = self._schedule(problem, seed)
         sampler = [data.stages[role] for role in ("projection", "tree") if role in data.stages]
         spent = (sum(stage.seconds for stage in sampler), sum(stage.cpu_seconds for stage in sampler))
-        checkpoints = Checkpoints(context.scratch, name)
+        checkpoints = Checkpoints.of(context.scratch, self._training_options(), seed, (X, data.Y))
         judging = judge if len(split.held_out) else None
         weights = train(problem, schedule, spent, measure, judging, context.report, checkpoints, context.curve)
         scorer = Scorer(*weights, used)
@@ -253,6 +252,10 @@ class NegativeSampling(Positives, Model):
     @property
     def score_scale(self) -> ScoreScale:
         return "log"
+
+    @property
+    def is_distribution(self) -> bool:
+        return True
 
     @classmethod
     def load(cls, directory: Path) -> FittedNegativeSampling:

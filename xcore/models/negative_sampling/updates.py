@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from xcore.memory import need_array
 from xcore.models.negative_sampling.losses import separable
 from xcore.numeric.draws import hashed, unit
 from xcore.numeric.matrices import Float32, Float64, Int32, Int64, row_blocks
@@ -46,6 +47,8 @@ class Parameters(NamedTuple):
     @classmethod
     def random(cls, n_classes: int, d: int, seed: np.uint64) -> Parameters:
         """Xavier's uniform weights and biases, by counter."""
+        instead = "Set the projection's dimensions lower, or use fewer labels."
+        need_array((n_classes, d), "the weights of all labels in training", instead, entry_bytes=4 * 4)
         parameters = cls(np.empty((n_classes, 2 * d), np.float32), np.empty((n_classes, 2), np.float32))
         over_blocks(
             lambda part: _fill(seed, part.start, (6 / (n_classes + d)) ** 0.5, parameters.rows[part]),

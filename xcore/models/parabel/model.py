@@ -23,7 +23,7 @@ from xcore.models.parabel.forest import Chunks, Solver, train_forest
 from xcore.models.parabel.search import best_labels, search_forest
 from xcore.numeric.matrices import CSR, Float32, Int32, Int64, TopK, csr, row_blocks
 from xcore.numeric.parallel import SparseRows, over_blocks
-from xcore.training.checkpoints import Checkpoints, Pieces, training_name
+from xcore.training.checkpoints import Checkpoints, Pieces
 from xcore.training.context import FitContext
 from xcore.training.data import Matrix, RowForm, TrainingData, canonical_csr
 
@@ -128,8 +128,7 @@ class Parabel(Model):
             X = csr(rows.data, rows.indices, rows.indptr, X.shape[1])
         is_soft = data.has_soft_targets
         options = self.options() | ({"is_soft": True} if is_soft else {})
-        training = training_name(options, _seed_of(rng), (X, Y)) if context.scratch else ""
-        kept = Checkpoints(context.scratch, training)
+        kept = Checkpoints.of(context.scratch, options, _seed_of(rng), (X, Y))
         if self.calibrate == "none":
             return self._fit_forest(X, Y, is_soft, rng, _Progress(context.report, 0, 1), Pieces(kept, "whole"))
         shuffled = rng.permutation(X.shape[0])

@@ -21,7 +21,7 @@ def rows_under(positives: SparseRows, labels: Int32) -> Int32:
         for row in positives.indices[positives.indptr[label] : positives.indptr[label + 1]]:
             found[end] = row
             end += 1
-    found.sort()
+    found.sort()  # a bitmap of all rows would be cleared for every node, and most nodes hold few of them
     n_kept = 0
     for row in found:
         if n_kept == 0 or found[n_kept - 1] != row:
@@ -71,13 +71,14 @@ def block_targets(
         for label in order[edges[child] : edges[child + 1]]:
             for e in range(positives.indptr[label], positives.indptr[label + 1]):
                 row = np.int64(positives.indices[e])
+                # The root holds all rows in their order: nothing to look up.
                 i = row if len(node_rows) == n_rows else np.searchsorted(node_rows, row)
                 if target_of[i] == 0:
                     target_of[i] = n_lines
                     n_lines += 1
                 at = target_of[i] * LANES + child
                 target = np.float32(0.5 / (cost * positives.data[e]))
-                if targets[at] < 0 or target < targets[at]:
+                if targets[at] < 0 or target < targets[at]:  # the smallest target has the largest weight
                     targets[at] = target
     return target_of, targets
 

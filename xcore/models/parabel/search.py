@@ -70,6 +70,7 @@ def _search_tree(
         low, high = levels[level], levels[level + 1]
         held, width = nodes.shape[1], np.max(np.diff(first_children[low : high + 1]))
         found = np.full((len(nodes), held, width), WORST)
+        # Node by node, not row by row: the weights of a node are read once for all rows that reach it.
         group_starts, pairs = _group_by_node(nodes, low, high)
         for node in range(low, high):
             pairs_here = pairs[group_starts[node - low] : group_starts[node - low + 1]]
@@ -90,6 +91,7 @@ def _search_tree(
 
 @numba.njit(cache=True, nogil=True)
 def _log_sigmoid(x: np.float32) -> np.float32:
+    # The exponent is never positive, so that no margin overflows.
     return np.float32(min(x, np.float32(0)) - np.log1p(np.exp(-abs(x))))
 
 
@@ -138,7 +140,7 @@ def _add_margins(
         for c in range(n_children):
             out[c] = out[c] * scales[c] + biases[c]
     if by_table:
-        table[features] = -1
+        table[features] = -1  # only what was written: clearing all d entries would cost more than a small node
     return table
 
 
@@ -156,6 +158,7 @@ def _lines_of(columns: Int32, features: Int32, d: int) -> Int32:
         lines[f] = min(max(columns[f] - n_missing, 0), len(features) - size)
     while size > 1:
         half = size >> 1
+        # No branch depends on what is found: a wrong guess of the processor would cost more than the step itself.
         for f in range(len(columns)):
             middle = lines[f] + half
             lines[f] = middle if features[middle] <= columns[f] else lines[f]
@@ -249,6 +252,8 @@ def best_labels(
             for slot in range(held):
                 leaf = nodes[tree, row, slot] - first_leaf
                 for c in range(edges[leaf + 1] - edges[leaf]):
+                    # One tree names a label once. With several, `total` finds the earlier mention of a label, and is
+                    # put back below for the labels that were touched: L entries per row would cost more than the row.
                     label = orders[tree, edges[leaf] + c]
                     share = np.float32(np.exp(found[tree, row, slot, c]) / n_trees)
                     if n_trees > 1 and total[label] >= 0:

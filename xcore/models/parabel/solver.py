@@ -97,20 +97,16 @@ def solve_squared_hinge(
             new = maximum(dual - gradient / (splat(squares[i]) + diagonal), zero)
             step = (new - dual) * is_open
             useful = where_greater(new, zero, one, where_greater(gradient, limit, zero, one))
-            if any_greater(useful * is_open, zero):
+            if any_greater(useful * is_open, zero):  # a row stays for all lanes if one has a use for it
                 active[place], active[n_kept] = active[n_kept], i
                 n_kept += 1
-            if any_greater(step * step, zero):
+            if any_greater(step * step, zero):  # most visits late in the solve change nothing: skip the writes
                 store(duals, i, dual + step)
                 _add_row(rows, i, bias, step * sign, weights)
         store(tops, 0, top)
         store(bottoms, 0, bottom)
-        if _close_lanes(open_lanes, tops, bottoms, tolerance) > 0:
-            n_active = n_kept
-            limits[:] = np.where(tops > 0, tops, _INF)
-        elif n_active < n:
-            n_active, open_lanes[:], limits[:] = n, live, _INF
-        else:
+        n_active = _next_pass(n, n_active, n_kept, live, open_lanes, limits, tops, bottoms, tolerance)
+        if n_active < 0:
             break
     return weights
 
@@ -166,11 +162,16 @@ def solve_soft_squared_hinge(
             middle = (up - down - dual) / (up + down)
             high, low = zero - dual / maximum(down, tiny) - one, one - dual / maximum(up, tiny)
             answer = where_greater(middle, one, high, where_greater(zero - one, middle, low, middle))
+            # By the sign of the likelier label, so that with q of 0 or m the stopping rule and the rows that leave a
+            # pass are those of the plain solver, to the last bit.
             sign = where_greater(up, down, one, zero - one)
             gradient = sign * (score - answer)
+            # With one label only, the dual has a bound at 0: there a gradient that points across it is no error.
             hard = where_greater(sign * dual, zero, gradient, minimum(gradient, zero))
             projected = where_greater(up * down, zero, gradient, hard)
             top, bottom = maximum(top, projected), minimum(bottom, projected)
+            # The new dual on each of the three pieces of the loss; the piece is the one where `middle` lies. All three
+            # are computed for all lanes: a branch per lane would cost more than the divisions.
             start = score - dual * square
             middle = (start + square * (up - down)) / (one + square * (up + down))
             high = zero - down * (one + (start - square * down) / (one + square * down))
@@ -187,12 +188,8 @@ def solve_soft_squared_hinge(
                 _add_row(rows, i, bias, step, weights)
         store(tops, 0, top)
         store(bottoms, 0, bottom)
-        if _close_lanes(open_lanes, tops, bottoms, tolerance) > 0:
-            n_active = n_kept
-            limits[:] = np.where(tops > 0, tops, _INF)
-        elif n_active < n:
-            n_active, open_lanes[:], limits[:] = n, live, _INF
-        else:
+        n_active = _next_pass(n, n_active, n_kept, live, open_lanes, limits, tops, bottoms, tolerance)
+        if n_active < 0:
             break
     return weights
 
@@ -329,6 +326,32 @@ def _add_row(rows: SparseRows, i: int, bias: float, factor: Any, weights: Float3
     store(weights, last, multiply_add(factor, np.float32(bias), load(weights, last)))
     for e in range(rows.indptr[i], rows.indptr[i + 1]):
         store(weights, rows.indices[e], multiply_add(factor, rows.data[e], load(weights, rows.indices[e])))
+
+
+@numba.njit(cache=True, nogil=True)
+def _next_pass(
+    n: int,
+    n_active: int,
+    n_kept: int,
+    live: Float32,
+    open_lanes: Float32,
+    limits: Float32,
+    tops: Float32,
+    bottoms: Float32,
+    tolerance: float,
+) -> int:
+    """Rows of the next pass: those kept while a lane is open, then all of them for a last check; -1: it is over.
+
+    A row that left too early has a gradient outside the range at the check. Its lane is then open again, and so are
+    all: one that has really converged closes after that pass.
+    """
+    if _close_lanes(open_lanes, tops, bottoms, tolerance) > 0:
+        limits[:] = np.where(tops > 0, tops, _INF)
+        return n_kept
+    if n_active == n:
+        return -1
+    open_lanes[:], limits[:] = live, _INF
+    return n
 
 
 @numba.njit(cache=True, nogil=True)
