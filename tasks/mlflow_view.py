@@ -27,7 +27,7 @@ def _headline_keys() -> tuple[str, ...]:
 
 
 QUALITY = _headline_keys()
-COST = ("seconds/imputed", "seconds/model")
+COST = ("usage/seconds/imputed", "usage/seconds/model")
 COLUMN_WIDTHS = {
     "params.`model.kind`": 120,
     "params.`imputer.kind`": 120,
@@ -36,7 +36,7 @@ COLUMN_WIDTHS = {
 BAR_CHARTS = {"Quality": QUALITY, "Cost": COST}
 PARALLEL = "Side by side"
 PARALLEL_PARAMS = ("model.kind", "imputer.kind")
-PARALLEL_METRICS = (*(key for key in QUALITY if "/tail/" not in key), "seconds/model")
+PARALLEL_METRICS = (*(key for key in QUALITY if "/tail/" not in key), "usage/seconds/model")
 
 
 def experiment_tags() -> dict[str, str]:

@@ -120,9 +120,9 @@ class TrackedRun:
         from mlflow.entities import RunTag
 
         costs = {
-            f"seconds/{name}": manifest.seconds,
-            f"compile_seconds/{name}": manifest.compile_seconds,
-            f"peak_memory_mb/{name}": manifest.peak_memory_bytes / 1e6,
+            f"usage/seconds/{name}": manifest.seconds,
+            f"usage/compile_seconds/{name}": manifest.compile_seconds,
+            f"usage/peak_memory_mb/{name}": manifest.peak_memory_bytes / 1e6,
         }
         self._client.log_batch(self.id, metrics=_metrics(costs, 0), tags=[RunTag(f"eyrie.{name}", manifest.id)])
         if manifest.kind == "dataset":

@@ -60,7 +60,7 @@ def test_a_study_has_a_child_run_for_each_cell_and_a_table(workplace: Workplace,
         (unfinished,) = database.execute("select count(*) from runs where status != 'FINISHED'").fetchone()
         tracked = set(database.execute("select value from params where key = 'grouping'").fetchall())
         (measured,) = database.execute("select count(*) from metrics where key = 'test/precision_at_1'").fetchone()
-        cost = database.execute("select count(*) from metrics where key = 'seconds/imputed'").fetchone()
+        cost = database.execute("select count(*) from metrics where key = 'usage/seconds/imputed'").fetchone()
     assert parents == [(summary["mlflow_run"],)] * 5
     assert unfinished == 0
     assert tracked == {("none",), ("random 2",), ("clusters 5",)}

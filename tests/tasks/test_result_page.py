@@ -69,7 +69,7 @@ def test_a_new_experiment_comes_with_a_view_of_what_is_logged(
     state = json.loads(json.loads(tags["mlflow.sharedViewState.eyrie"])["state"])
     assert state["selectedColumns"] == list(COLUMN_WIDTHS)
     drawn = {chart["metricKey"] for chart in state["compareRunCharts"] if chart["type"] == "BAR"}
-    assert drawn | set(PARALLEL_METRICS) >= {"test/precision_at_1", "test/psp_at_5", "seconds/model"}
+    assert drawn | set(PARALLEL_METRICS) >= {"test/precision_at_1", "test/psp_at_5", "usage/seconds/model"}
     shown = [name.partition("`")[2].rstrip("`") for name in COLUMN_WIDTHS if name.startswith("metrics.`test/")]
     assert shown == ["test/precision_at_1", "test/precision_at_5", "test/psp_at_5", "test/tail/recall_at_5"]
     for name in shown:

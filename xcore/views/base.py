@@ -79,7 +79,7 @@ class View:
 
     def progress_group(self, name: str) -> str:
         """The first part of the names under which a step's progress is tracked; `name` is the step's."""
-        return f"progress/{name}"
+        return f"while_running/{name}"
 
 
 @cache
