@@ -211,12 +211,24 @@ def test_a_server_holds_what_the_file_declares_and_twice_is_as_good_as_once(
     tmp_path: Path, prefect_server: str
 ) -> None:
     workplace = Workplace(tmp_path / "home", PREFECT_API_URL=prefect_server)
-    held = []
-    for _ in range(2):
+
+    def deploy(changed: int) -> dict[str, dict[str, Any]]:
         done = workplace.run("deploy")
         assert done.returncode == 0, done.stderr
-        held.append({one["name"]: one for one in ask(f"{prefect_server}/deployments/filter")})
-    first, second = held
+        assert f"{len(DEPLOYMENTS)} deployments, {changed} of them new or changed" in done.stdout
+        return {one["name"]: one for one in ask(f"{prefect_server}/deployments/filter")}
+
+    first = deploy(changed=len(DEPLOYMENTS))
+    for name, edit in {"pipeline-demo": {"description": "edited"}, "retrain-demo": {"concurrency_limit": 7}}.items():
+        ask(f"{prefect_server}/deployments/{first[name]['id']}", edit, "PATCH")
+    (nightly,) = first["retrain-eurlex57k"]["schedules"]
+    of = f"{prefect_server}/deployments/{first['retrain-eurlex57k']['id']}/schedules"
+    ask(f"{of}/{nightly['id']}", {"active": not nightly["active"]}, "PATCH")
+    second = deploy(changed=3)
+    deploy(changed=0)
+    assert second["pipeline-demo"]["description"] == first["pipeline-demo"]["description"]
+    assert second["retrain-eurlex57k"]["schedules"][0]["active"] == nightly["active"]
+    assert second["retrain-demo"]["global_concurrency_limit"]["limit"] == 1
     assert {name: one["id"] for name, one in first.items()} == {name: one["id"] for name, one in second.items()}
     assert set(second) == {deployment.name for deployment in DEPLOYMENTS}
     for deployment in DEPLOYMENTS:
@@ -234,11 +246,11 @@ def test_a_server_holds_what_the_file_declares_and_twice_is_as_good_as_once(
     assert demo["parameters"] == second["pipeline-demo"]["parameters"]
 
 
-def ask(url: str) -> list[dict[str, Any]]:
-    request = urllib.request.Request(url, data=b"{}", headers={"Content-Type": "application/json"})
+def ask(url: str, content: dict[str, Any] | None = None, method: str = "POST") -> Any:
+    data = json.dumps(content or {}).encode()
+    request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
-        found: list[dict[str, Any]] = json.load(answer)
-    return found
+        return json.loads(answer.read() or b"null")
 
 
 def test_pins_agree_with_the_constraints() -> None:

@@ -84,35 +84,63 @@ def _apply_deployments(declared: Declared) -> None:
     with get_client(sync_client=True) as client:
         flows = {deployment.flow.name: deployment.flow for deployment in declared.deployments}
         ids = {name: client.create_flow(flow) for name, flow in flows.items()}
-        for deployment in declared.deployments:
-            _apply_deployment(client, ids[deployment.flow.name], deployment, declared.source.parent)
-        for name in _remove_deployments(client, declared.deployments):
-            print(f"removed {name}: it is no longer in {declared.source.name}")
-    print(f"{len(declared.deployments)} deployments")
+        known = {(one.entrypoint, one.name): one for one in _known_deployments(client)}
+        changed = sum(
+            _apply_deployment(
+                client,
+                ids[deployment.flow.name],
+                deployment,
+                declared.source.parent,
+                known.pop((deployment.entrypoint, deployment.name), None),
+            )
+            for deployment in declared.deployments
+        )
+        for one in known.values():
+            client.delete_deployment(one.id)
+            print(f"removed {one.name}: it is no longer in {declared.source.name}")
+    print(f"{len(declared.deployments)} deployments, {changed} of them new or changed")
 
 
-def _apply_deployment(client: Any, flow_id: UUID, deployment: Deployment, folder: Path) -> None:
-    """Create or update a deployment. Its runs work in `folder`, so that relative paths mean the same there as here."""
+def _apply_deployment(client: Any, flow_id: UUID, deployment: Deployment, folder: Path, known: Any = None) -> bool:
+    """Create a deployment, or update the known one where it differs; whether anything was to do.
+
+    Its runs work in `folder`, so that relative paths mean the same there as here.
+    """
     from prefect.client.schemas.actions import DeploymentScheduleCreate
 
     limit, options = _concurrency(deployment.concurrency_limit)
+    schedules = [DeploymentScheduleCreate.model_validate(_schedule(one)) for one in deployment.schedules]
+    others = {
+        "description": deployment.description,
+        "tags": list(deployment.tags),
+        "parameters": deployment.run_parameters,
+        "parameter_openapi_schema": form_schema(deployment.flow),
+        "enforce_parameter_schema": True,
+        "work_pool_name": deployment.work_pool.name,
+        "work_queue_name": deployment.work_pool.work_queue_name,
+        "job_variables": {"command": COMMAND, **deployment.work_pool.job_variables},
+        "concurrency_options": options,
+        "pull_steps": [{"prefect.deployments.steps.set_working_directory": {"directory": str(folder)}}],
+    }
+    if known and all(getattr(known, name) == value for name, value in others.items()):
+        limit_of_known = known.global_concurrency_limit and known.global_concurrency_limit.limit
+        if limit_of_known == limit and _declared(known.schedules) == _declared(schedules):
+            return False  # an update takes about a second: its form is checked, here and by the server
     client.create_deployment(
         flow_id=flow_id,
         name=deployment.name,
-        description=deployment.description,
         entrypoint=deployment.entrypoint,
-        tags=list(deployment.tags),
-        parameters=deployment.run_parameters,
-        parameter_openapi_schema=form_schema(deployment.flow),
-        enforce_parameter_schema=True,
-        work_pool_name=deployment.work_pool.name,
-        work_queue_name=deployment.work_pool.work_queue_name,
-        job_variables={"command": COMMAND, **deployment.work_pool.job_variables},
-        schedules=[DeploymentScheduleCreate.model_validate(_schedule(one)) for one in deployment.schedules],
+        schedules=schedules,
         concurrency_limit=limit,
-        concurrency_options=options,
-        pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": str(folder)}}],
+        **others,
     )
+    return True
+
+
+def _declared(schedules: Iterable[Any]) -> list[dict[str, Any]]:
+    """Schedules without what the server adds to them."""
+    declared = {"schedule", "active", "slug", "parameters", "max_scheduled_runs"}
+    return [schedule.model_dump(include=declared) for schedule in schedules]
 
 
 def _schedule(declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,19 +181,15 @@ def _apply_queues(client: Any, pool: str, queues: Iterable[Mapping[str, Any]]) -
             client.update_work_queue(known[queue["name"]].id, **changes)
 
 
-def _remove_deployments(client: Any, declared: Iterable[Deployment]) -> list[str]:
-    """Delete deployments that carry our tag and are not declared; others on the same server are not ours to touch."""
+def _known_deployments(client: Any) -> list[Any]:
+    """The deployments that carry our tag; others on the same server are not ours to touch."""
     from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
 
-    kept = {(deployment.entrypoint, deployment.name) for deployment in declared}
     ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[OURS]))
     known: list[Any] = []
     while page := client.read_deployments(deployment_filter=ours, limit=PAGE, offset=len(known)):
         known += page
-    gone = [deployment for deployment in known if (deployment.entrypoint, deployment.name) not in kept]
-    for deployment in gone:
-        client.delete_deployment(deployment.id)
-    return [deployment.name for deployment in gone]
+    return known
 
 
 def _apply_automations(client: Any, automations: Iterable[Mapping[str, Any]]) -> list[str]:
