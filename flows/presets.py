@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ def load_params(
     for override in overrides:
         _override(tree, override)
     try:
-        params = schema.model_validate(tree)
+        params = _checked(schema, tree, overrides)
         return paths_from(preset.parent, params, [one.partition("=")[0] for one in overrides]) if preset else params
     except ValidationError as error:
         raise ConfigError(_explain(schema, error, f"{preset} (with --set)" if preset else "the parameters")) from None
@@ -107,6 +107,32 @@ def _override(tree: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {_short(override)}: {error}") from None
 
 
+def _checked(schema: type[P], tree: dict[str, Any], overrides: Iterable[str]) -> P:
+    """The tree as parameters. An override that looks like a number, as an id may, is a text where one is expected."""
+    try:
+        return schema.model_validate(tree)
+    except ValidationError as error:
+        wrong = [problem["loc"] for problem in error.errors() if _is_number_for_text(problem)]
+        pairs = [(path, text) for path, _, text in (one.partition("=") for one in overrides)]
+        texts = [(path, text) for path, text in pairs if any(_leads_to(path, place) for place in wrong)]
+        if not texts:
+            raise
+        for path, text in texts:
+            set_value(tree, path, text)
+        return schema.model_validate(tree)
+
+
+def _is_number_for_text(problem: Any) -> bool:
+    return problem["type"] == "string_type" and isinstance(problem["input"], int | float)
+
+
+def _leads_to(path: str, place: Sequence[str | int]) -> bool:
+    """Whether a dotted path means the place of an error, which also names kinds."""
+    names, parts = path.split("."), [str(part) for part in place]
+    rest = iter(parts)
+    return names[-1] == parts[-1] and all(name in rest for name in names)
+
+
 def set_value(tree: dict[str, Any], path: str, value: Any) -> None:
     """Set one parameter of a tree by its dotted path; another `kind` drops the options of the old one."""
     *parents, last = path.split(".")
@@ -166,12 +192,14 @@ def _explain(schema: type[Component], error: ValidationError, where: str) -> str
 
 
 def _advice(schema: type[Component], problem: Any) -> str:
-    """The names that there are, for an unknown option; the likeliest kind, for an unknown kind."""
+    """What helps: the names that there are, the likeliest kind, or quotes around a text that YAML reads as a number."""
     if problem["type"] == "extra_forbidden":
         *group, wrong = problem["loc"]
         names = names_at(schema, group)
         likely = did_you_mean(str(wrong), names)
         return f"{likely or '.'} Options here: {', '.join(names)}" if names else ""
+    if _is_number_for_text(problem):
+        return ". Write it in quotes"
     if problem["type"] == "union_tag_invalid":
         return did_you_mean(problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", "))
     return ""

@@ -16,9 +16,9 @@ from xcore.artifacts import Artifact, BuildContext, Recipe
 from xcore.data.dataset import Dataset
 from xcore.models.bags import EXPLAINED_FILE, ExplainsBags
 from xcore.models.base import Fitted, Model, NestedModel
-from xcore.numeric.matrices import NO_LABEL, Int64, csr
+from xcore.numeric.matrices import NO_LABEL
 from xcore.text.family import load_text
-from xcore.training.data import Matrix, PreparedStage, RowForm, TrainingData
+from xcore.training.data import PreparedStage, RowForm, TrainingData, rows_at
 
 EXPLAINED_BAGS, EXPLAINED_LABELS = 200, 5  # at most about so many bags, at even distances
 MEASURED_ROWS, MEASURED_LABELS = 1000, (1, 3, 5)
@@ -49,20 +49,11 @@ def measure_training_rows(fitted: Fitted, data: TrainingData) -> dict[str, float
     if not len(known):
         return {}
     rows = known[:: -(-len(known) // MEASURED_ROWS)]
-    offered = fitted.predict_topk(_rows(data.X, rows), max(MEASURED_LABELS)).labels
+    offered = fitted.predict_topk(rows_at(data.X, rows), max(MEASURED_LABELS)).labels
     learnt = data.Y[rows]
     learnt = learnt.indices + np.repeat(np.arange(len(rows)), np.diff(learnt.indptr)) * data.n_labels
     hits = np.isin(offered + np.arange(len(rows))[:, None] * data.n_labels, learnt) & (offered != NO_LABEL)
     return {f"train_precision_at_{k}": float(hits[:, :k].sum() / (k * len(rows))) for k in MEASURED_LABELS}
-
-
-def _rows(X: Matrix, rows: Int64) -> Matrix:
-    if isinstance(X, list):
-        return [X[row] for row in rows]
-    if isinstance(X, np.ndarray):
-        return X[rows]
-    some = X[rows]
-    return csr(some.data, some.indices, some.indptr, some.shape[1])
 
 
 def explain_bags(fitted: ExplainsBags, data: TrainingData, context: BuildContext) -> dict[str, float]:
@@ -92,7 +83,7 @@ def model_recipe(model: Model, forms: Sequence[RowForm], data: Mapping[str, Reci
     `data` holds the recipes of the dataset, its features, its vocabulary, imputed labels and groups, if they exist.
     """
     form = model.form_for(forms)
-    wished = {"vocabulary": "labels" in model.wants, "groups": "bags" in model.wants}
+    wished = {"vocabulary": "labels" in model.wants and form != "text", "groups": "bags" in model.wants}
     names = ["dataset", "labels", *(name for name, is_wished in wished.items() if is_wished)]
     inputs = {name: data[name] for name in names if name in data} | row_inputs(form, data)
     made = stage_recipes(model, form, data, seed) | _nested_recipes(model, forms, form, data, seed)

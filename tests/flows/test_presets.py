@@ -64,6 +64,12 @@ def test_a_value_is_yaml_or_else_text(text: str, value: str) -> None:
     assert load_params(Nest, None, [f"name={text}"]).name == value
 
 
+@pytest.mark.parametrize("text", ["63884945", "01234567", "6e884945", "12e45678", "1.10", "true"])
+def test_what_looks_like_a_number_is_text_where_a_text_is_expected(text: str) -> None:
+    params = load_params(Nest, None, [f"name={text}", "bird.kind=wren", f"bird.song={text}"])
+    assert (params.name, params.bird) == (text, Wren(song=text))
+
+
 def test_an_override_may_reach_into_what_is_null_in_the_preset(tmp_path: Path) -> None:
     assert load_params(Nest, preset(tmp_path, "name: a\nbird:\n"), ["bird.kind=wren"]).bird == Wren()
 
@@ -82,6 +88,8 @@ def test_environment_variables_are_put_in(tmp_path: Path, monkeypatch: pytest.Mo
     ("text", "overrides", "message"),
     [
         ("name: a\nbird: {kind: owl, wings: -1}\n", [], r"bird\.owl\.wings: .*greater than or equal to 0, got '-1'"),
+        ("name: 63884945\n", [], "name: Input should be a valid string, got '63884945'. Write it in quotes"),
+        ("name: 5\n", ["eggs=[1]"], "name: Input should be a valid string, got '5'. Write it in quotes"),
         ("name: a\nbird: {kind: crow}\n", [], "bird: .*'owl', 'wren'"),
         ("name: a\ncolour: red\n", [], "colour: Extra inputs are not permitted"),
         ("bird: {kind: owl}\n", [], "name: Field required"),

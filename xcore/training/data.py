@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from xcore.errors import ConfigError
 from xcore.numeric.matrices import (
     CSR,
+    Int64,
     binary_csr,
     csr,
     row_blocks,
@@ -66,7 +67,7 @@ class RowsInMemory:
         return self.X
 
     def blocks(self) -> Iterator[Matrix]:
-        return (self.X[part] for part in row_blocks(_n_rows(self.X), BLOCK_ROWS))
+        return (self.X[part] for part in row_blocks(n_rows_of(self.X), BLOCK_ROWS))
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class LabelledRows:
     def of(cls, X: Matrix, Y: CSR) -> LabelledRows:
         """Rows and labels in memory, checked."""
         rows, targets = checked_rows(X), checked_targets(Y)
-        _check_lengths(_n_rows(rows.X), targets)
+        _check_lengths(n_rows_of(rows.X), targets)
         return cls(rows, targets)
 
 
@@ -225,7 +226,7 @@ class TrainingData:
             Shapes that do not fit, NaN or infinite features, targets outside (0, 1].
         """
         rows, targets = checked_rows(X), checked_targets(Y)
-        _check_lengths(_n_rows(rows.X), targets)
+        _check_lengths(n_rows_of(rows.X), targets)
         if bags is not None:
             _check_bags(bags, targets)
         held = LabelledRows.of(*dev) if dev is not None else None
@@ -332,8 +333,17 @@ def without_zeros(matrix: CSR) -> CSR:
     return csr(matrix.data[kept], matrix.indices[kept], indptr, matrix.shape[1])
 
 
-def _n_rows(X: Matrix) -> int:
+def n_rows_of(X: Matrix) -> int:
+    """Number of rows in any form."""
     return len(X) if isinstance(X, list) else int(X.shape[0])
+
+
+def rows_at(X: Matrix, rows: Int64) -> Matrix:
+    """Some rows, in the form that they have."""
+    if isinstance(X, list):
+        return [X[row] for row in rows]
+    some = X[rows]
+    return csr(some.data, some.indices, some.indptr, some.shape[1]) if sp.issparse(some) else some
 
 
 def _check_lengths(n: int, Y: CSR) -> None:
