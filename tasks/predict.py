@@ -18,7 +18,7 @@ from xcore.data.dataset import Dataset
 from xcore.data.readers.base import Split
 from xcore.models.base import Combining, Distributing, Fitted, Model, Shortlisting
 from xcore.numeric.matrices import Float64, TopK
-from xcore.training.data import Matrix
+from xcore.training.data import Matrix, n_rows_of, rows_at
 
 RECALL_ROWS = 1000
 FILE = "predictions.parquet"
@@ -75,8 +75,9 @@ def _recall(fitted: Fitted, X: Matrix, k: int) -> dict[str, float]:
     """How many of the exact best labels a model finds that does not score all of them, on rows at even distances."""
     if not isinstance(fitted, Shortlisting):
         return {}
-    rows = np.arange(0, X.shape[0], max(1, X.shape[0] // RECALL_ROWS))
-    recall = fitted.shortlist_recall(X[rows], k)
+    n_rows = n_rows_of(X)
+    rows = np.arange(0, n_rows, max(1, n_rows // RECALL_ROWS))
+    recall = fitted.shortlist_recall(rows_at(X, rows), k)
     return {} if recall is None else {"shortlist_recall": recall}
 
 

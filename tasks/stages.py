@@ -55,12 +55,15 @@ def stage_recipes(model: Staged, form: RowForm, data: Mapping[str, Recipe], seed
         stage = one.options
         inputs = row_inputs(form, data) if one.rows is None else {"features": made[one.rows]}
         if stage.learns_labels or stage.wants:
-            names = ["dataset", "labels", "vocabulary", *(["groups"] if "bags" in stage.wants else [])]
+            wished = {"vocabulary": form != "text", "groups": "bags" in stage.wants}
+            names = ["dataset", "labels", *(name for name, is_wished in wished.items() if is_wished)]
             inputs |= {name: data[name] for name in names if name in data}
         inputs |= {used: made[used] for used in one.uses}
         seen: RowForm = form if one.rows is None else "vector"
         step = StageStep(stage=stage, form=seen, uses={used: declared[used].options for used in one.uses})
         seed_used = seed if stage.is_random else 0
         title = f"fit {role.replace('_', ' ')}"
-        made[role] = Recipe(stage.artifact, make_stage, step, inputs, seed=seed_used, title=title)
+        made[role] = Recipe(
+            stage.artifact, make_stage, step, inputs, sources=stage.source_files(), seed=seed_used, title=title
+        )
     return made

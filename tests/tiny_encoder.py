@@ -6,8 +6,8 @@ WORDS = ["a", "law", "on", "fish", "and", "wheat", "the", "price", "of", "prices
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 
 
-def write_tiny_encoder(folder: Path, dimensions: int = 8) -> Path:
-    """A BERT of one layer that knows a few words; pieces of words stand for the rest."""
+def write_tiny_encoder(folder: Path, dimensions: int = 8, layers: int = 1) -> Path:
+    """A BERT of few layers that knows a few words; pieces of words stand for the rest."""
     import torch
     from tokenizers import Tokenizer
     from tokenizers.models import WordPiece
@@ -21,7 +21,7 @@ def write_tiny_encoder(folder: Path, dimensions: int = 8) -> Path:
     tokenizer.pre_tokenizer = Whitespace()
     ends = [(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
-    shape = {"hidden_size": dimensions, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    shape = {"hidden_size": dimensions, "intermediate_size": 16, "num_hidden_layers": layers, "num_attention_heads": 2}
     config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=32, initializer_range=0.5, **shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -32,6 +32,7 @@ from xcore.numeric.matrices import NO_LABEL
 from xcore.sampling.sampler import FittedSampler, FittedTree, Frequency, Tree, Uniform, load_sampler
 from xcore.selection.options import LabelSelection
 from xcore.selection.selected import FittedSelection
+from xcore.siamese.fine_tuning import FineTuning
 from xcore.siamese.modules import FittedClassifiers, FittedShortlists
 from xcore.siamese.modules import FittedEncoder as SiameseWeights
 from xcore.siamese.options import Shortlists
@@ -40,7 +41,7 @@ from xcore.text.tfidf import HashedTfidf, Tfidf
 from xcore.text.transformer import Transformer
 from xcore.text.wordllama import FittedEncoder, WordLlama
 from xcore.training.context import FitContext
-from xcore.training.data import TrainingData
+from xcore.training.data import LabelSide, Matrix, TrainingData
 from xcore.training.stages import prepare
 
 TEXTS = ["a law on fish", "fish and wheat", "the price of wheat", "a law on prices"]
@@ -98,11 +99,21 @@ def everything() -> dict[str, Loadable]:
             write_tiny_encoder(Path(folder))
             tiny = Transformer(encoder=folder, max_tokens=8).fit([], silent)
         found["text transformer"] = Loadable(tiny.save, load_text, lambda loaded: [loaded.transform(TEXTS)], all_finite)
+        found["model siamesexml, fine-tuned"] = of_fine_tuned()
     return found | of_groups()
 
 
-def of_model(options: Model) -> Loadable:
-    rows = planted(20, seed=1).X
+def of_fine_tuned() -> Loadable:
+    """A model of texts with a transformer inside."""
+    data = TrainingData.of(TEXTS, np.eye(4) > 0, labels=LabelSide(["fish", "wheat", "price", "law"]))
+    with TemporaryDirectory() as folder:
+        transformer = Transformer(encoder=str(write_tiny_encoder(Path(folder))), max_tokens=8)
+        tuning = FineTuning(transformer=transformer, layers=1)
+        return of_model(small_siamese().model_copy(update={"fine_tuning": tuning}), data, TEXTS)
+
+
+def of_model(options: Model, data: TrainingData | None = None, some: Matrix = None) -> Loadable:
+    rows = planted(20, seed=1).X if some is None else some
 
     def answer(model: Fitted) -> Answer:
         top = model.predict_topk(rows, 4)
@@ -114,7 +125,7 @@ def of_model(options: Model) -> Loadable:
         distinct = all(len(set(row)) == len(row) for row in (own[own != NO_LABEL].tolist() for own in labels))
         return bool(ranked and distinct and (labels >= NO_LABEL).all() and (labels < model.n_labels).all())
 
-    return Loadable(fitted(options).save, load_model, answer, is_sound)
+    return Loadable(fitted(options, data).save, load_model, answer, is_sound)
 
 
 def of_siamese() -> dict[str, Loadable]:

@@ -91,6 +91,11 @@ KINDS: dict[str, Kind] = {
         files=("label_embeddings.json", "label_embeddings.safetensors"),
         view="xcore.views.label_embeddings:LabelEmbeddingsView",
     ),
+    "fine-tuned-encoder": Kind(
+        1,
+        "a transformer whose last layers were trained, and the vectors that it makes of a dataset's rows, by split",
+        files=("features.json", "train.parquet", "text.json", "config.json", "tokenizer.json", "weights.safetensors"),
+    ),
     "siamese-encoder": Kind(
         1,
         "an encoder of rows and labels (Module I of SiameseXML)",

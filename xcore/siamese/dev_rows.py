@@ -8,7 +8,7 @@ import numpy as np
 
 from xcore.numeric.matrices import CSR, NO_LABEL, Float32, Int64, TopK
 from xcore.search.keys import Keys
-from xcore.siamese.encoder import Encoder, bag_of_tokens
+from xcore.siamese.encoder import bag_of_tokens
 from xcore.training.data import LabelledRows, Matrix, RowsInMemory, TrainingData
 from xcore.training.dev_choice import DEPTH, dev_metrics, dev_sample
 
@@ -27,13 +27,16 @@ class DevRows:
         """At most so many dev rows; None where none of them has a label."""
         if data.dev is None:
             return None
-        rows = RowsInMemory(bag_of_tokens(data.dev.X), "sparse")
+        rows = RowsInMemory(bag_of_tokens(data.dev.X), data.dev.rows.form)
         sample = dev_sample(LabelledRows(rows, data.dev.Y), most)
         return None if sample is None else cls(*sample)
 
-    def metrics(self, encoder: Encoder, vectors: Float32, labels: Int64) -> dict[str, float]:
-        """Precision at 1 and nDCG at 5 by cosine with the vectors of some labels. Cost O(rows labels D)."""
-        near = Keys(vectors).nearest(encoder.encode(self.X), DEPTH, 0)
+    def metrics(self, rows: Float32, vectors: Float32, labels: Int64) -> dict[str, float]:
+        """Precision at 1 and nDCG at 5 by cosine of the encoded rows with the vectors of some labels.
+
+        Cost O(rows labels D).
+        """
+        near = Keys(vectors).nearest(rows, DEPTH, 0)
         top = TopK(np.full((len(near.ids), DEPTH), NO_LABEL, np.int32), np.zeros((len(near.ids), DEPTH), np.float32))
         top.labels[:, : near.ids.shape[1]] = labels[near.ids]
         return dev_metrics(top, self.Y)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
+from xcore.siamese.fine_tuning import in_vectors
 from xcore.siamese.label_rows import NameUse
 from xcore.siamese.modules import FittedClassifiers, FittedEncoder, FittedShortlists
 from xcore.training.context import FitContext
@@ -100,7 +101,7 @@ class SiameseEncoder(Stage):
         """Train the encoder."""
         from xcore.siamese.fitting.encoder import fit_encoder
 
-        return fit_encoder(self, data, context)
+        return fit_encoder(self, in_vectors(data, self.wants), context)
 
     @classmethod
     def load(cls, directory: Path) -> FittedEncoder:
@@ -139,7 +140,7 @@ class Shortlists(Stage):
         """Search the shortlists of all training rows."""
         from xcore.siamese.shortlists import make_shortlists
 
-        return make_shortlists(self, data, context)
+        return make_shortlists(self, in_vectors(data, self.wants), context)
 
     @classmethod
     def load(cls, directory: Path) -> FittedShortlists:
@@ -194,7 +195,7 @@ class Classifiers(Stage):
         """Train the classifiers."""
         from xcore.siamese.fitting.classifiers import fit_classifiers
 
-        return fit_classifiers(self, data, context)
+        return fit_classifiers(self, in_vectors(data, self.wants), context)
 
     @classmethod
     def load(cls, directory: Path) -> FittedClassifiers:

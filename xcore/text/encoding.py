@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch.nn.functional import normalize
 
 from xcore.errors import ArtifactDamaged, ConfigError
-from xcore.numeric.matrices import Float32, row_blocks
+from xcore.numeric.matrices import Float32, Int32, row_blocks
 from xcore.numeric.parallel import over_blocks
 from xcore.search.keys import unit_rows
 from xcore.training.shards import single_threaded_torch
@@ -115,15 +116,35 @@ class TorchEncoder:
             over_blocks(fill, row_blocks(len(order), batch_size))
         return rows
 
+    def last_layers(self, n: int) -> torch.nn.ModuleList:
+        """The last n layers of the network, which share its weights."""
+        depth = self.network.config.num_hidden_layers
+        stacks = (part for part in self.network.modules() if isinstance(part, torch.nn.ModuleList))
+        found = next((stack for stack in stacks if len(stack) == depth), None)
+        if found is None or n > depth:
+            there = f"has {depth} layers" if found is not None else "has no list of layers"
+            raise ConfigError(f"{n} layers are to be trained, but the encoder's network {there}")
+        return torch.nn.ModuleList(list(found)[depth - n :])
+
+    def vectors(self, texts: Sequence[Sequence[int] | Int32]) -> torch.Tensor:
+        """Vectors of texts, given by their tokens, of length 1 (n, dimensions), with a gradient."""
+        states, mask = self._states(texts)
+        return normalize(states[:, 0] if self.pooling == "cls" else (states * mask[..., None]).sum(dim=1))
+
     @torch.inference_mode()
     def _encode_batch(self, texts: list[list[int]]) -> Float32:
+        states, mask = (found.cpu().numpy() for found in self._states(texts))
+        sums = np.einsum("bt,btd->bd", mask.astype(np.float64), states.astype(np.float64))
+        return unit_rows((states[:, 0] if self.pooling == "cls" else sums).astype(np.float32))
+
+    def _states(self, texts: Sequence[Sequence[int] | Int32]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The last hidden state of each token (n, t, dimensions), and 1 where there is a token (n, t)."""
         tokens = torch.zeros((len(texts), max(map(len, texts))), dtype=torch.long)
         mask = torch.zeros_like(tokens)
         for place, ids in enumerate(texts):
-            tokens[place, : len(ids)], mask[place, : len(ids)] = torch.tensor(ids), 1
-        states = self.network(input_ids=tokens, attention_mask=mask).last_hidden_state.numpy()
-        sums = np.einsum("bt,btd->bd", mask.numpy().astype(np.float64), states.astype(np.float64))
-        return unit_rows((states[:, 0] if self.pooling == "cls" else sums).astype(np.float32))
+            tokens[place, : len(ids)], mask[place, : len(ids)] = torch.as_tensor(ids), 1
+        tokens, mask = tokens.to(self.network.device), mask.to(self.network.device)
+        return self.network(input_ids=tokens, attention_mask=mask).last_hidden_state, mask
 
 
 def _library() -> tuple[Any, Any]:

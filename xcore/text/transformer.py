@@ -114,6 +114,10 @@ class FittedTransformer:
     def n_features(self) -> int:
         return self._encoder.dimensions
 
+    @property
+    def dimensions(self) -> int:
+        return self._encoder.dimensions
+
     def transform(self, texts: Iterable[str]) -> Float32:
         """Vectors of texts, float32 (n, d), of length 1; a text without tokens is a row of zeros.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from xcore.numeric.matrices import CSR, NO_LABEL, Float64, Int32, TopK
-from xcore.training.data import LabelledRows, Matrix
+from xcore.training.data import LabelledRows, Matrix, rows_at
 
 DEPTH = 5  # settings are chosen by nDCG at this rank
 DEV_METRIC = "dev_ndcg_at_5"
@@ -55,5 +55,4 @@ def dev_sample(dev: LabelledRows | None, most: int) -> tuple[Matrix, CSR] | None
     if dev is None or not dev.Y.nnz:
         return None
     numbers = np.arange(0, dev.Y.shape[0], max(1, -(-dev.Y.shape[0] // most)))
-    X = dev.X
-    return [X[number] for number in numbers] if isinstance(X, list) else X[numbers], dev.Y[numbers].tocsr()
+    return rows_at(dev.X, numbers), dev.Y[numbers].tocsr()

@@ -21,7 +21,7 @@ from xcore.numeric.checks import ArrayFile
 from xcore.numeric.matrices import TopK, row_blocks
 from xcore.saved import Count, Described, read_json
 from xcore.text.family import AnyFittedText, load_text
-from xcore.training.data import LabelSide, Matrix, RowForm
+from xcore.training.data import LabelSide, Matrix, RowForm, n_rows_of
 
 BLOCK_ROWS = 8192
 
@@ -103,7 +103,7 @@ class FittedEnsemble:
         all members.
         """
         rows = rows_for(self, X, k)
-        n_rows = len(rows) if isinstance(rows, list) else rows.shape[0]
+        n_rows = n_rows_of(rows)
         top = TopK(np.empty((n_rows, k), np.int32), np.empty((n_rows, k), np.float32))
         for part in row_blocks(n_rows, BLOCK_ROWS):
             depth = max(k, self.candidates)

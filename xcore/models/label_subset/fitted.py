@@ -22,7 +22,7 @@ from xcore.numeric.parallel import SparseRows, over_blocks
 from xcore.numeric.topk import best_first, clear, offer
 from xcore.saved import Count, Described, read_json
 from xcore.selection.selected import FittedSelection
-from xcore.training.data import Matrix, RowForm
+from xcore.training.data import Matrix, RowForm, n_rows_of
 
 BLOCK_SCORES = 2**22
 ROW_BLOCK = 64
@@ -82,7 +82,7 @@ class FittedLabelSubset:
         Trained labels that the inner model does not offer count as 0 in the map, and are not offered.
         """
         rows = rows_for(self, X, k)
-        n_rows = len(rows) if isinstance(rows, list) else rows.shape[0]
+        n_rows = n_rows_of(rows)
         top = TopK(np.empty((n_rows, k), np.int32), np.empty((n_rows, k), np.float32))
         is_mapped = np.zeros(self.n_labels, np.bool_)
         is_mapped[self.map.indices] = True

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from xcore.errors import ArtifactDamaged, ConfigError
+from xcore.files import opened_part, save_part
 from xcore.models.base import rows_for
 from xcore.models.siamesexml.ranking import Candidates, measured, union_of
 from xcore.numeric.arrays import write_arrays
@@ -20,9 +21,11 @@ from xcore.saved import Count, read_json
 from xcore.siamese.encoder import Activation, Encoder
 from xcore.siamese.index import LabelIndex
 from xcore.siamese.modules import IndexAbout, index_sizes, load_indexes
+from xcore.text.transformer import FittedTransformer
 from xcore.training.data import LabelSide, Matrix, RowForm
 
 BLOCK_CANDIDATES = 2**23
+TEXT_FILES = "text."  # what the names of the transformer's files start with
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class FittedSiamese:
 
     Attributes
     ----------
-    form : 'sparse', 'vector' or 'tokens'
+    form : 'sparse', 'vector', 'tokens' or 'text'
     encoder : Encoder
     weights : float32 (L, D)
         w of each label, of length 1; zeros for a label that is not known.
@@ -43,6 +46,8 @@ class FittedSiamese:
         Labels from each index that are scored.
     width : int
         Candidates that a search through a graph looks at.
+    text : FittedTransformer or None
+        The fine-tuned transformer that makes vectors of texts; None: the rows are not texts.
     """
 
     form: RowForm
@@ -53,10 +58,12 @@ class FittedSiamese:
     alpha: float
     n_candidates: int
     width: int
+    text: FittedTransformer | None = None
 
     @property
     def n_features(self) -> int:
-        return self.encoder.n_features
+        """Features of its rows; 0 for texts."""
+        return 0 if self.text else self.encoder.n_features
 
     @property
     def n_labels(self) -> int:
@@ -64,7 +71,7 @@ class FittedSiamese:
 
     def predict_topk(self, X: Matrix, k: int) -> TopK:
         """The k best labels of each row. Cost O(nnz D + D^2 + D log L) per row with graphs."""
-        rows = rows_for(self, X, k)
+        rows = self._encodable(rows_for(self, X, k))
         top = TopK(np.empty((rows.shape[0], k), np.int32), np.empty((rows.shape[0], k), np.float32))
         for part in row_blocks(rows.shape[0], max(1, BLOCK_CANDIDATES // (2 * self.n_candidates))):
             found = self.candidates(rows[part]).ranked(self.alpha, k)
@@ -72,7 +79,7 @@ class FittedSiamese:
         return top
 
     def candidates(self, rows: Matrix) -> Candidates:
-        """The shortlist of each row in the form that it takes, from both indexes, with its scores."""
+        """The shortlist of each row as its encoder takes it, from both indexes, with its scores."""
         intermediate = self.encoder.intermediate(rows)
         indexes = (self.names, self.centroids)
         found = [index.nearest(intermediate, self.n_candidates, self.width) for index in indexes]
@@ -80,7 +87,7 @@ class FittedSiamese:
 
     def shortlist_recall(self, X: Matrix, k: int) -> float | None:
         """The share of the k best labels, if all labels are scored, that the shortlists hold. Cost O(n L D)."""
-        rows = rows_for(self, X, k)
+        rows = self._encodable(rows_for(self, X, k))
         labels = np.union1d(self.names.labels, self.centroids.labels).astype(np.int32)
         if not rows.shape[0] or len(labels) <= self.n_candidates:
             return None
@@ -99,12 +106,13 @@ class FittedSiamese:
 
         Their classifier is the embedding of their name. Cost O(new labels), and with a graph that of adding them.
         """
-        if labels.X is None:
+        rows = list(labels.texts) if self.text else labels.X
+        if rows is None:
             raise ConfigError(
                 "new labels need their names as rows of the model's space: train on a dataset of texts, and give the "
                 "names of the new labels"
             )
-        intermediate = self.encoder.intermediate(rows_for(self, labels.X, 1))
+        intermediate = self.encoder.intermediate(self._encodable(rows_for(self, rows, 1)))
         return replace(
             self,
             weights=np.concatenate([self.weights, self.encoder.final(intermediate)]),
@@ -112,12 +120,18 @@ class FittedSiamese:
             centroids=self.centroids.with_unknown(len(intermediate)),
         )
 
+    def _encodable(self, rows: Matrix) -> Matrix:
+        """Rows as the encoder takes them: texts become vectors."""
+        return self.text.transform(rows) if self.text else rows
+
     def _measured(self, labels: Int32, intermediate: Float32) -> Candidates:
         final = self.encoder.final(intermediate)
         return measured(labels, intermediate, final, self.weights, self.names, self.centroids)
 
     def save(self, directory: Path) -> None:
-        """Write ``model.json``, ``weights.safetensors`` and the two indexes."""
+        """Write ``model.json``, ``weights.safetensors``, the two indexes, and the transformer, if there is one."""
+        if self.text:
+            save_part(directory, TEXT_FILES, self.text.save)
         write_arrays(directory / "weights.safetensors", {**self.encoder.arrays(), "weights": self.weights})
         self.names.save(directory / "names.safetensors")
         self.centroids.save(directory / "centroids.safetensors")
@@ -125,7 +139,7 @@ class FittedSiamese:
             "kind": "siamesexml",
             "form": self.form,
             "activation": self.encoder.activation,
-            "n_features": self.n_features,
+            "n_features": self.encoder.n_features,
             "alpha": self.alpha,
             "n_candidates": self.n_candidates,
             "width": self.width,
@@ -148,14 +162,27 @@ class FittedSiamese:
             )
         names, centroids = load_indexes(directory, about)
         settings = about.alpha, about.n_candidates, about.width
-        return cls(about.form, encoder, weights, names, centroids, *settings)
+        text = _text(directory, encoder) if about.form == "text" else None
+        return cls(about.form, encoder, weights, names, centroids, *settings, text)
+
+
+def _text(directory: Path, encoder: Encoder) -> FittedTransformer:
+    """The transformer in a folder, which must make rows that the encoder takes."""
+    with opened_part(directory, TEXT_FILES) as folder:
+        text = FittedTransformer.load(folder)
+    if text.dimensions != encoder.n_features:
+        raise ArtifactDamaged(
+            f"{directory}: the transformer makes vectors of {text.dimensions} numbers, the encoder takes "
+            f"{encoder.n_features}; make the artifact again"
+        )
+    return text
 
 
 class _About(IndexAbout):
     """``model.json``."""
 
     kind: Literal["siamesexml"]
-    form: Literal["sparse", "vector", "tokens"]
+    form: Literal["sparse", "vector", "tokens", "text"]
     activation: Activation
     n_features: Count
     alpha: Annotated[float, Field(ge=0, le=1)]

@@ -15,6 +15,7 @@ from xcore.models.base import Model, ScoreScale, choose_form
 from xcore.models.siamesexml.fitted import FittedSiamese
 from xcore.siamese.dev_rows import DevRows
 from xcore.siamese.encoder import bag_of_tokens
+from xcore.siamese.fine_tuning import ROLE, FineTuning, in_vectors
 from xcore.siamese.label_rows import label_rows
 from xcore.siamese.modules import FittedClassifiers, FittedEncoder, FittedShortlists, label_vectors
 from xcore.siamese.options import Classifiers, Shortlists, SiameseEncoder
@@ -39,7 +40,8 @@ class SiameseXml(Model):
       that of the best nDCG@5 on at most 3,000 dev rows, else 0.9.
     - Labels with a name but without training rows are ranked by their name. More labels can be added at any time
       (`FittedSiamese.with_labels`).
-    - Rows are bags of words or tokens, or vectors of a text encoder that stays as it is, with a trained map.
+    - Rows are bags of words or tokens, or vectors of a text encoder that stays as it is, with a trained map. With
+      `fine_tuning` they are texts, and a stage before Module I trains the last layers of a transformer.
     - Modules III and IV keep the weights that they start with if no epoch is better on dev rows.
     - Words and classifiers can be trained together from the start: set the epochs of Modules I and III to 0.
     - A target q in (0, 1] counts as q of a positive and 1 - q of a negative in Modules III and IV.
@@ -51,6 +53,11 @@ class SiameseXml(Model):
     wants: ClassVar[frozenset[Wish]] = frozenset({"dev", "labels"})
 
     kind: Literal["siamesexml"] = "siamesexml"
+    fine_tuning: FineTuning | None = Field(
+        None,
+        description="A transformer whose last layers are trained before Module I, on texts and label names. The model "
+        "then takes plain texts, and text is not used. Empty: no transformer is trained.",
+    )
     encoder: SiameseEncoder = Field(SiameseEncoder(), description="Module I: the encoder of rows and label texts.")
     shortlists: Shortlists = Field(
         Shortlists(), description="Module II: labels that each training row is easily confused with."
@@ -78,7 +85,14 @@ class SiameseXml(Model):
     )
 
     def form_for(self, available: Sequence[RowForm]) -> RowForm:
-        """Sparse rows or vectors; for a table of wordllama sparse rows or tokens."""
+        """Sparse rows or vectors; for a table of wordllama sparse rows or tokens, for fine-tuning texts."""
+        if self.fine_tuning:
+            if "text" in available:
+                return "text"
+            raise ConfigError(
+                f"kind: siamesexml: fine_tuning takes texts, but the rows are {' or '.join(available)}: take a dataset "
+                "of texts, or leave fine_tuning empty"
+            )
         if self.encoder.table != "wordllama" or "sparse" in available:
             return choose_form(type(self), [form for form in available if form != "tokens"] or available)
         if "tokens" not in available:
@@ -90,14 +104,17 @@ class SiameseXml(Model):
         return "tokens"
 
     def stages(self, form: RowForm) -> dict[str, DeclaredStage]:
-        """Modules I, II and III."""
-        return {
-            "encoder": DeclaredStage(self.encoder),
-            "shortlists": DeclaredStage(self.shortlists, uses=("encoder",)),
-            "classifiers": DeclaredStage(self.classifiers, uses=("encoder", "shortlists")),
+        """The transformer, if one is trained, and Modules I, II and III."""
+        first = {ROLE: DeclaredStage(self.fine_tuning)} if self.fine_tuning else {}
+        return first | {
+            "encoder": DeclaredStage(self.encoder, uses=tuple(first)),
+            "shortlists": DeclaredStage(self.shortlists, uses=(*first, "encoder")),
+            "classifiers": DeclaredStage(self.classifiers, uses=(*first, "encoder", "shortlists")),
         }
 
     def _fit(self, data: TrainingData, context: FitContext) -> FittedSiamese:
+        form, text = data.form, data.stage(ROLE).fitted if self.fine_tuning else None
+        data = in_vectors(data, {"dev", "labels"} if self.joint_epochs else {"dev"})
         encoder: FittedEncoder = data.stage("encoder").fitted
         lists: FittedShortlists = data.stage("shortlists").fitted
         found: FittedClassifiers = data.stage("classifiers").fitted
@@ -108,7 +125,7 @@ class SiameseXml(Model):
             names, centroids = build_indexes(encoder, data.rows, data.Y, self.shortlists.exact_below)
         last = replace(encoder.encoder, residual=found.residual)
         model = FittedSiamese(
-            data.form,
+            form,
             last,
             label_vectors(last, encoder.labels, found.eta),
             names,
@@ -116,6 +133,7 @@ class SiameseXml(Model):
             ALPHAS[0] if self.alpha is None else self.alpha,
             self.n_candidates,
             self.shortlists.width,
+            text,
         )
         model, metrics = self._chosen(model, data)
         context.report(last_step, last_step, {f"mixed_{name}": value for name, value in metrics.items()})

@@ -191,4 +191,4 @@ class ClassifierProblem:
         if self.label_texts is not None:
             texts = encoder.intermediate(self.label_texts[self.known])
         vectors = label_vectors(encoder, texts, eta[self.known])
-        return self.dev.metrics(encoder, vectors, self.known)
+        return self.dev.metrics(encoder.encode(self.dev.X), vectors, self.known)

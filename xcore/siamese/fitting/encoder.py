@@ -240,7 +240,7 @@ class EncoderProblem:
         if self.dev is None:
             return {}
         encoder, known = self.module.present(), np.flatnonzero(self.labels.is_known)
-        return self.dev.metrics(encoder, encoder.encode(self.labels.X[known]), known)
+        return self.dev.metrics(encoder.encode(self.dev.X), encoder.encode(self.labels.X[known]), known)
 
     def arrays(self) -> dict[str, Int32]:
         """What a checkpoint must hold beside the weights."""
