@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from xcore.artifacts import Artifact, BuildContext, Recipe
@@ -27,18 +28,25 @@ def featurise_text(context: BuildContext) -> Mapping[str, Any]:
     """Apply the vocabulary to every split; after a kill, a slow one does not make finished blocks again."""
     dataset = Dataset(context.inputs["dataset"].directory)
     fitted = load_text(context.inputs["vocabulary"].directory)
-    blocks = Checkpoints(context.scratch, "features")  # the folder belongs to this artifact alone
+    is_slow = context.options.is_slow
     total = sum(dataset.n_rows(split) for split in dataset.splits)
     with FeatureWriter(context.directory, fitted.n_features) as writer:
         for split in dataset.splits:
-            for texts in dataset.text_blocks(split, SLOW_BLOCK if context.options.is_slow else FAST_BLOCK):
-                kept = blocks.read(f"rows-{writer.total_rows}") if context.options.is_slow else None
-                rows = kept["rows"] if kept else fitted.transform(texts.to_pylist())
-                if context.options.is_slow and not kept:
-                    blocks.write({"rows": rows}, f"rows-{writer.total_rows}")
-                writer.write(split, rows)
+            for texts in dataset.text_blocks(split, SLOW_BLOCK if is_slow else FAST_BLOCK):
+                make = partial(fitted.transform, texts.to_pylist())
+                writer.write(split, kept_block(context, writer.total_rows, make) if is_slow else make())
                 context.report(writer.total_rows, total)
     return {"features": fitted.n_features, "rows": writer.rows, "non_zeros": writer.non_zeros}
+
+
+def kept_block(context: BuildContext, first_row: int, make: Callable[[], Any]) -> Any:
+    """The features of a block of rows; those that were made before the step was killed are not made again."""
+    blocks, name = Checkpoints(context.scratch, "features"), f"rows-{first_row}"  # the folder is this artifact's alone
+    kept = blocks.read(name)
+    rows = kept["rows"] if kept else make()
+    if not kept:
+        blocks.write({"rows": rows}, name)
+    return rows
 
 
 def vocabulary_recipe(dataset: Recipe, text: AnyText) -> Recipe:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import SerializeAsAny
 
+from tasks.featurise import kept_block
 from tasks.training_data import fit_context, open_rows, open_training_data, row_inputs, splits_of
 from xcore.artifacts import BuildContext, Recipe
 from xcore.components import Component
@@ -38,10 +40,12 @@ def _fit_and_apply(context: BuildContext, options: StageStep) -> dict[str, Any]:
     fitted.save(context.directory)
     if not isinstance(fitted, RowMap):
         return {}
+    is_slow = options.stage.maps_slowly
     with FeatureWriter(context.directory, fitted.dimensions) as writer:
         for split in splits_of(context.inputs):
             for block in open_rows(context.inputs, split, form).blocks():
-                writer.write(split, fitted.transform(block))
+                make = partial(fitted.transform, block)
+                writer.write(split, kept_block(context, writer.total_rows, make) if is_slow else make())
     return {"features": fitted.n_features, "dimensions": fitted.dimensions, "rows": writer.rows}
 
 

@@ -25,6 +25,7 @@ from xcore.artifacts import Recipe
 from xcore.data.source import LabelFile
 from xcore.inference.batches import Batch
 from xcore.inference.scorer import Cut
+from xcore.text.transformer import FittedTransformer
 from xcore.training import checkpoints
 
 pytest.importorskip("transformers", reason="the extra eyrie[transformer] is not installed")
@@ -93,25 +94,43 @@ def test_a_killed_stage_goes_on_to_the_same_bits(home: Path, monkeypatch: pytest
     monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "CHECKPOINT_SHARE", 1e9)
 
-    def files(name: str, stop_at: int | None = None) -> Mapping[str, Any]:
+    def files(name: str, stop_at: int | None = None, stop_in_block: int | None = None) -> Mapping[str, Any]:
         monkeypatch.setenv("EYRIE_HOME", str(home / name))
+        encode = FittedTransformer.transform
 
         def report(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
             steps.append(step)
             if stop_at is not None and step >= stop_at:
                 raise Killed
 
+        def counted(self: FittedTransformer, texts: list[str]) -> Any:
+            blocks.append(len(texts))
+            if len(blocks) == stop_in_block:
+                raise Killed
+            return encode(self, texts)
+
+        steps.clear()
+        blocks.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(FittedTransformer, "transform", counted)
+            return made_files(report)
+
+    def made_files(report: Any) -> Mapping[str, Any]:
         for step in stage_of(planned(home)).lineage():
             artifact = settings.store().make(step, report=report).artifact
         return artifact.manifest.files
 
     steps: list[int] = []
+    blocks: list[int] = []
     whole = files("whole")
+    assert blocks == [270, 30, 30], "the rows of each split"
     with pytest.raises(Killed):
         files("killed", stop_at=20)
-    steps.clear()
+    with pytest.raises(Killed):
+        files("killed", stop_in_block=2)
+    assert min(step for step in steps if step) > 15, "the training does not start again"
     assert files("killed") == whole
-    assert min(step for step in steps if step) > 15, "it does not start again"
+    assert blocks == [30, 30], "the vectors of the first block are kept"
 
 
 def test_it_is_scored_and_served_with_labels_that_it_was_not_trained_on(home: Path) -> None:

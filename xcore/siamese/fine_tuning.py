@@ -34,6 +34,7 @@ class FineTuning(Stage):
 
     artifact: ClassVar[str] = "fine-tuned-encoder"
     learns_labels: ClassVar[bool] = True
+    maps_slowly: ClassVar[bool] = True
     wants: ClassVar[frozenset[Wish]] = frozenset({"dev", "labels"})
 
     transformer: Transformer = Field(Transformer(), description="The encoder to start with, and how it reads texts.")

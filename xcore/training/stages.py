@@ -56,6 +56,7 @@ class Stage(Component):
     artifact: ClassVar[str]  # kind of the artifact that it becomes
     learns_labels: ClassVar[bool] = False  # whether `fit` looks at the targets
     wants: ClassVar[frozenset[Wish]] = frozenset()  # what it asks for beside rows and targets
+    maps_slowly: ClassVar[bool] = False  # mapped rows are kept block by block, so that a kill does not lose them
     is_random: ClassVar[bool] = True  # whether `fit` uses the generator, so that another seed is another artifact
 
     def fit(self, data: TrainingData, context: FitContext) -> FittedStage:
