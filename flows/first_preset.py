@@ -38,7 +38,7 @@ def write_first_preset(files: Sequence[Path], name: str, output: Path, text: str
     if output.exists():
         raise ConfigError(f"{output} exists: it is not overwritten. Choose another file with --output")
     guess = guess_preset(files, text, labels)
-    content = preset_text(guess, name)
+    content = preset_text(guess, name, output.parent)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(content, encoding="utf8")
     try:
@@ -113,8 +113,17 @@ def _guess_columns(guess: Guess, sample: Sample, text: str | None, labels: str |
     others = [name for name in known if name != chosen]
     _guess_features(guess, sample, others, text)
     _guess_label_delimiter(guess, sample, chosen)
-    number = _named(others, ID_NAMES)
-    if number and sample.is_unique(number):
+    _guess_id(guess, sample)
+
+
+def _guess_id(guess: Guess, sample: Sample) -> None:
+    """A column with a usual name, or else the first of the file if it holds what people use as ids."""
+    used = {guess.reader.get(role) for role in ("labels", "text", "vector")}
+    others = [name for name in sample.columns if name not in used]
+    number = _named([name for name in others if sample.is_unique(name)], ID_NAMES)
+    if number is None and others[:1] == sample.columns[:1] and sample.holds_keys(others[0]):
+        number = others[0]
+    if number:
         guess.reader["id"], guess.why["id"] = number, f"column {number!r}, with a different value in each row looked at"
 
 
@@ -168,18 +177,30 @@ def _guess_splits(guess: Guess, files: Sequence[Path]) -> None:
         guess.why["test rows"] = "a tenth of the train rows, held out at random by the seed"
 
 
-def preset_text(guess: Guess, name: str) -> str:
-    """The preset as YAML, with the reasons as comments."""
+def preset_text(guess: Guess, name: str, folder: Path) -> str:
+    """The preset as YAML, with the reasons as comments. Files below its folder have relative paths, so that both can
+    be moved together."""
+    files = {split: _below(folder.absolute(), paths) for split, paths in guess.files.items()}
     lines = ["# Written by `eyrie init`. `eyrie options` tells what else can be set."]
     lines += [f"#   {what}: {_on_one_line(reason)}" for what, reason in guess.why.items()]
     lines += [f"name: {json.dumps(name)}", "data:", f"  reader: {_flow(guess.reader)}"]
-    lines += [f"  {split}: {_flow(guess.files[split])}" for split in ("train", "dev", "test") if split in guess.files]
-    if "test" not in guess.files:
+    lines += [f"  {split}: {_flow(files[split])}" for split in ("train", "dev", "test") if split in files]
+    if "test" not in files:
         lines.append("  holdout: {test: 0.1}  # share of the train rows to measure on")
     lines.append("  on_bad_row: fail  # stop at the first bad row; quarantine: set bad rows aside and go on")
     model = "ova" if "vector" in guess.reader or guess.reader["kind"] == "idx" else "parabel"
     lines.append(f"model: {{kind: {model}}}  # other kinds: eyrie options model")
     return "\n".join(lines) + "\n"
+
+
+def _below(folder: Path, files: Any) -> Any:
+    """Paths, or pairs of paths, relative to a folder where they are below it."""
+    if isinstance(files, list):
+        return [_below(folder, one) for one in files]
+    if isinstance(files, dict):
+        return {role: _below(folder, one) for role, one in files.items()}
+    below = Path(files).relative_to(folder) if Path(files).is_relative_to(folder) else None
+    return files if below is None or ".." in below.parts else str(below)
 
 
 def _on_one_line(text: str) -> str:

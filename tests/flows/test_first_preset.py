@@ -44,6 +44,27 @@ def test_an_id_differs_in_each_row_and_labels_are_no_text(tmp_path: Path) -> Non
     assert (reader["labels"], reader["text"]) == ("title", "n")
 
 
+@pytest.mark.parametrize(
+    ("cells", "id_column"),
+    [
+        (["apt", "bash", "libc6"], "package"),
+        ([17, 3, 4], "package"),
+        (["apt", "bash", "apt"], None),
+        (["a b", "bash", "libc6"], None),
+        ([1.5, 2.5, 3.5], None),
+        (["x" * 101, "bash", "libc6"], None),
+    ],
+)
+def test_a_first_column_of_short_different_values_is_the_id(
+    tmp_path: Path, cells: list[Any], id_column: str | None
+) -> None:
+    rows = [{"package": cell, "description": f"tool number {i}", "tags": "a, b"} for i, cell in enumerate(cells)]
+    reader = guess_preset([jsonl(tmp_path / "a.jsonl", rows)]).reader
+    assert (reader.get("id"), reader["text"], reader["labels"]) == (id_column, "description", "tags")
+    later = [{"description": row["description"], "package": row["package"], "tags": "a"} for row in rows]
+    assert "id" not in guess_preset([jsonl(tmp_path / "b.jsonl", later)]).reader, "any other column may be a value"
+
+
 def test_delimiters_of_a_compressed_table_are_found(tmp_path: Path) -> None:
     path = tmp_path / "books.tsv.gz"
     path.write_bytes(gzip.compress(b"Body\tSubjects\nlong text here\tx|y\nmore text\ty\n"))
@@ -178,6 +199,32 @@ def test_the_command_writes_beside_the_person(
     assert main(["init", "laws.jsonl"]) == 0
     assert yaml.safe_load((tmp_path / "laws.yaml").read_text())["name"] == "laws"
     assert "eyrie pipeline laws.yaml" in capsys.readouterr().out
+
+
+def test_files_below_the_preset_may_be_moved_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    (folder / "data").mkdir(parents=True)
+    elsewhere.mkdir()
+    train, test = jsonl(folder / "data/train.jsonl", ROWS), jsonl(elsewhere / "test.jsonl", ROWS)
+    monkeypatch.chdir(folder)
+    files, output = [Path("data/train.jsonl"), Path("../elsewhere/test.jsonl")], Path("laws.yaml")
+    write_first_preset(files, "laws", output, None, None)
+    written = yaml.safe_load(output.read_text())["data"]
+    assert written["train"] == ["data/train.jsonl"]
+    assert Path(written["test"][0]).is_absolute()
+    assert Path(written["test"][0]).samefile(test)
+    monkeypatch.chdir(elsewhere)
+    moved = folder.rename(tmp_path / "moved")
+    found = load_params(FLOWS["pipeline"].params, moved / "laws.yaml").data
+    assert found.train == [moved / train.relative_to(folder)]
+
+
+def test_pairs_below_the_preset_are_relative_too(tmp_path: Path) -> None:
+    for name in ("X.npz", "Y.npz"):
+        sp.save_npz(tmp_path / name, sp.csr_array((4, 3)))
+    output = tmp_path / "a.yaml"
+    write_first_preset([tmp_path / "X.npz", tmp_path / "Y.npz"], "a", output, None, None)
+    assert yaml.safe_load(output.read_text())["data"]["train"] == [{"features": "X.npz", "labels": "Y.npz"}]
 
 
 def test_a_preset_becomes_a_deployment_without_prefect_yaml(tmp_path: Path) -> None:

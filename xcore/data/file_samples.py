@@ -27,6 +27,8 @@ KINDS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "
 TABLE_KINDS = ("parquet", "jsonl", "csv")
 SPARSE = (".txt", ".svm", ".libsvm", ".dat")
 
+_KEY = re.compile(r"\S{1,100}")
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -52,6 +54,12 @@ class Sample:
     def is_unique(self, column: str) -> bool:
         values = [str(value) for value in self.values(column)]
         return len(values) == len(self.rows) == len(set(values))
+
+    def holds_keys(self, column: str) -> bool:
+        """Whether the values are what tells rows apart: short texts without blanks or whole numbers, all different."""
+        values = self.values(column)
+        keys = all(isinstance(value, str | int) and _KEY.fullmatch(str(value)) for value in values)
+        return keys and self.is_unique(column)
 
     def mean_length(self, column: str) -> float:
         """Characters of a text; 0 if the column holds anything else."""
