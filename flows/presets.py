@@ -184,22 +184,27 @@ def _explain(schema: type[Component], error: ValidationError, where: str) -> str
     for problem in own[:MOST_PROBLEMS]:
         loc = problem["loc"]
         place = ".".join(str(part) for part in loc)
-        got = "" if problem["type"] in ("missing", "extra_forbidden") else f", got {str(problem['input'])[:80]!r}"
-        lines.append(f"{place}: {problem['msg']}{got}{_advice(schema, problem)}")
+        lines.append(f"{place}: {_told(schema, problem)}")
     if len(own) > MOST_PROBLEMS:
         lines.append(f"and {len(own) - MOST_PROBLEMS:,} more")
     return "\n  ".join([f"{where} cannot be used:", *lines])
 
 
-def _advice(schema: type[Component], problem: Any) -> str:
-    """What helps: the names that there are, the likeliest kind, or quotes around a text that YAML reads as a number."""
-    if problem["type"] == "extra_forbidden":
-        *group, wrong = problem["loc"]
-        names = names_at(schema, group)
-        likely = did_you_mean(str(wrong), names)
-        return f"{likely or '.'} Options here: {', '.join(names)}" if names else ""
-    if _is_number_for_text(problem):
-        return ". Write it in quotes"
-    if problem["type"] == "union_tag_invalid":
-        return did_you_mean(problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", "))
-    return ""
+def _told(schema: type[Component], problem: Any) -> str:
+    """What is wrong, what was got, and what may have been meant."""
+    kind, said, loc, got = problem["type"], str(problem["msg"]), problem["loc"], f", got {str(problem['input'])[:80]!r}"
+    if kind == "missing":
+        return said
+    if kind == "extra_forbidden":
+        return said + _instead(str(loc[-1]), "Options", names_at(schema, loc[:-1]))
+    if kind == "union_tag_invalid":
+        tag, known = problem["ctx"]["tag"], problem["ctx"]["expected_tags"].replace("'", "").split(", ")
+        return f"there is no kind {tag[:80]!r}" + _instead(tag, "Kinds", known)
+    if kind == "union_tag_not_found":
+        return f"no kind is given{got}" + _instead("", "Kinds", names_at(schema, loc))
+    return said + got + (". Write it in quotes" if _is_number_for_text(problem) else "")
+
+
+def _instead(wrong: str, what: str, names: Iterable[str]) -> str:
+    """The likeliest of the names that there are, and all of them."""
+    return f"{did_you_mean(wrong, names) or '.'} {what} here: {', '.join(names)}" if names else ""

@@ -131,7 +131,8 @@ def find_place(path: str) -> Place:
         if name not in children:
             known = children or (FLOWS if depth == 0 else {})
             where = ".".join(rest[:depth]) or "the parameters"
-            raise ConfigError(f"{where}: there is no {name!r}{did_you_mean(name, known)}. There is: {', '.join(known)}")
+            likely = did_you_mean(name, known) or "."
+            raise ConfigError(f"{where}: there is no {name!r}{likely} There is: {', '.join(known)}")
         place = children[name]
     alternatives = place.alternatives
     return alternatives[0] if len(alternatives) == 1 else place

@@ -18,7 +18,7 @@ def beside_of(run: TrackedRun, lineage: Sequence[Artifact]) -> Beside:
     client, made = tracking_client(), Run(lineage)
     name = client.get_experiment(run.experiment_id).name
     first = source_run(name, made["model"].ref) or run.id
-    return Beside(_champion(name, made), curves_of(client, first))
+    return Beside(_champion(name, made), curves_of(client, first), name)
 
 
 def _champion(name: str, made: Run) -> Champion | None:

@@ -122,7 +122,8 @@ def find_version(name: str, which: str) -> Version:
     there = [f"{version.number} {' '.join(version.aliases)}".strip() for version in known]
     raise ConfigError(
         f"no version {which!r} of the registered model {name!r}; there are: {', '.join(there) or 'none'}. "
-        "Give an alias, a version number or model/ID, or register one with the flow retrain"
+        "Give an alias, a version number or model/ID, or register one: `eyrie retrain PRESET` trains, registers and "
+        f"promotes, `eyrie models register {name} model/ID` takes a model that there is"
     )
 
 

@@ -87,7 +87,8 @@ def deployment_of(preset: Path, flow: str | None = None) -> Deployment:
     """A deployment of a preset, which need not be declared anywhere; its content tells which flow it is for."""
     flow = flow or flow_of_preset(read_preset(preset))
     if flow not in FLOWS:
-        raise ConfigError(f"there is no flow {flow!r}{did_you_mean(flow, FLOWS)}; expected one of {', '.join(FLOWS)}")
+        likely = did_you_mean(flow, FLOWS) or "."
+        raise ConfigError(f"there is no flow {flow!r}{likely} Expected one of {', '.join(FLOWS)}")
     pool = read_server()["work_pool"]["name"]
     queue = "scoring" if flow == "score" else "training"
     return Deployment(

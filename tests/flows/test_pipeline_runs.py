@@ -133,7 +133,7 @@ def test_editing_a_model_changes_only_what_depends_on_it(workplace: Workplace, t
 def test_a_wrong_parameter_is_refused_before_anything_runs(workplace: Workplace) -> None:
     done = workplace.run(*workplace.words("model.kind=oracle"))
     assert done.returncode == 2
-    assert "model: Input tag 'oracle'" in done.stderr
+    assert "model: there is no kind 'oracle'" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (workplace.home / "store").exists()
 

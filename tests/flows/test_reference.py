@@ -37,7 +37,7 @@ def test_options_within_options_and_of_a_flow_can_be_asked_for() -> None:
 
 
 def test_a_wrong_path_is_answered_with_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"model: there is no 'parabell'; did you mean 'parabel'\?\. There is: ova, "):
+    with pytest.raises(ConfigError, match=r"model: there is no 'parabell'; did you mean 'parabel'\? There is: ova, "):
         find_place("model.parabell")
 
 
@@ -49,5 +49,14 @@ def test_a_misspelt_option_is_answered_with_the_right_one() -> None:
 
 
 def test_a_misspelt_kind_is_answered_with_all_kinds_and_the_likeliest() -> None:
-    with pytest.raises(ConfigError, match=r"'ova', 'parabel'.*did you mean 'negative-sampling'\?"):
+    likeliest = r"model: there is no kind 'negative-samplin'; did you mean 'negative-sampling'\? Kinds here: ova"
+    with pytest.raises(ConfigError, match=likeliest):
         load_params(PARAMS, None, [*BASE, "model.kind=negative-samplin"])
+
+
+def test_a_missing_kind_is_answered_with_all_kinds() -> None:
+    message = r"model: no kind is given, got .*n_trees.*\. Kinds here: ova"
+    with pytest.raises(ConfigError, match=message):
+        load_params(PARAMS, None, [*BASE, "model={n_trees: 3}"])
+    with pytest.raises(ConfigError, match=r"grouping: no kind is given, got .*\. Kinds here: .*random"):
+        load_params(PARAMS, None, [*BASE, "grouping={size: 3}"])

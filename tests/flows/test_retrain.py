@@ -88,6 +88,7 @@ def test_the_better_model_becomes_champion_and_one_command_goes_back(workplace: 
     assert pq.read_table(report / "metrics.parquet")["metric"][0].as_py() == "precision_at_1"
 
     (page,) = workplace.home.glob(f"mlflow-files/*/{worse['mlflow_run']}/artifacts/report.html")
+    assert "<h1>zoo · " in page.read_text()
     assert "The champion is <bdi>zoo version 2</bdi>. Both were measured on the same rows." in page.read_text()
 
     assert done(workplace, "models", "rollback", "zoo", "--json") == {"champion": 1, "rolled_back": 2}

@@ -37,10 +37,18 @@ class Champion:
 
 @dataclass(frozen=True)
 class Beside:
-    """What is known beyond the artifacts: the champion, if there is one, and points of learning curves by name."""
+    """What is known beyond the artifacts.
+
+    Attributes
+    ----------
+    champion : if there is one.
+    curves : points of learning curves by name.
+    name : of the experiment; empty where there is none.
+    """
 
     champion: Champion | None = None
     curves: Mapping[str, Points] = field(default_factory=dict)
+    name: str = ""
 
 
 def champion_section(results: Results, champion: Champion | None) -> Html | None:

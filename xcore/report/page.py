@@ -53,7 +53,7 @@ def render_report(lineage: Sequence[Artifact], target: Path, beside: Beside | No
     target : Path
         The file to write. The same arguments give the same bytes.
     beside : Beside, optional
-        The champion and the learning curves, which are not part of the artifacts.
+        The experiment's name, the champion and the learning curves, which are not part of the artifacts.
 
     Notes
     -----
@@ -84,10 +84,9 @@ def render_report(lineage: Sequence[Artifact], target: Path, beside: Beside | No
         "lineage": lineage_section(run),
     }
     shown = {key: content for key, content in sections.items() if content is not None}
-    title = f"{shorten(run.data_name, 80)}, {run.model_name}"
-    body = element(
-        "body", _headline(run, results), _contents(shown), element("main", shown.values()), raw("script", SCRIPT)
-    )
+    title = f"{shorten(beside.name or run.data_name, 80)} · {run.model_name}"
+    header = _headline(title, run, results)
+    body = element("body", header, _contents(shown), element("main", shown.values()), raw("script", SCRIPT))
     page = markup(Html("<!DOCTYPE html>\n"), element("html", _head(title), body, lang="en"), "\n")
     target.write_text(page, encoding="utf-8", newline="\n")
 
@@ -112,12 +111,12 @@ def _digest(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
-def _headline(run: Run, results: Results) -> Html:
+def _headline(title: str, run: Run, results: Results) -> Html:
     warnings = [element("li", text) for text in _worth_knowing(run)]
     sentence = quality_sentence(run)
     return element(
         "header",
-        element("h1", f"{shorten(run.data_name, 80)} · {run.model_name}"),
+        element("h1", title),
         element("p", f"{_sizes(run)} Model: {component(run.options('model'))}."),
         element("p", sentence) if sentence else None,
         tiles(results),

@@ -83,7 +83,7 @@ def thresholds_section(run: Run, offers: Offers) -> Html | None:
         _distribution(offers),
         note(
             "Precision and recall count all labels of all rows together (micro-averaged). True labels that were not "
-            "offered count as missed, so recall cannot reach 100%."
+            f"offered count as missed, so recall is at most {percent(curve.recall[-1], 1)}%."
         ),
     )
 

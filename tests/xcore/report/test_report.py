@@ -31,6 +31,7 @@ from xcore.errors import ConfigError
 from xcore.metrics import evaluate
 from xcore.numeric.matrices import NO_LABEL, TopK
 from xcore.report import render_report
+from xcore.report.beside import Beside
 from xcore.report.charts import Axis, bars, lines
 from xcore.report.data import LabelsOfRows
 from xcore.report.examples import JudgedRows
@@ -176,9 +177,9 @@ class Workbench:
 
         self.add("evaluation", judge, {"split": "test", "ks": list(ks), "n_bootstrap": n})
 
-    def page(self) -> str:
+    def page(self, beside: Beside | None = None) -> str:
         target = self.root / "report.html"
-        render_report(self.lineage, target)
+        render_report(self.lineage, target, beside)
         return target.read_text(encoding="utf-8")
 
 
@@ -582,6 +583,14 @@ def test_numbers_read_as_people_write_them() -> None:
     assert shorten("a  b\nc", 10) == "a b c"
     assert shorten("x" * 50, 10) == "x" * 9 + "…"
     assert shorten(" " * 1000 + "x", 10).endswith("…")
+
+
+def test_the_page_is_named_by_the_experiment_and_not_by_the_folder_of_the_files(bench: Workbench) -> None:
+    bench.results(bench.dataset())
+    page = bench.page(Beside(name="laws"))
+    assert "<title>laws · ova</title>" in page
+    assert "<h1>laws · ova</h1>" in page
+    assert "fruit ·" not in page
 
 
 def test_two_steps_of_one_kind_are_both_told_and_the_nearest_model_is_the_runs(bench: Workbench) -> None:
