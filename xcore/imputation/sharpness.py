@@ -126,10 +126,11 @@ def _prior(judged: Judged, sharpness: float) -> Float64:
         target = float(np.sum(judged.counts[:, k]))
         most = float(len(judged.evidence)) if judged.known else float(len(judged.counts))
         target = min(max(target, 1e-3), most - 1e-3)
+        against = np.exp(-sharpness * judged.evidence[:, k].astype(np.float64))  # once: the steps only shift all odds
         low, high = -60.0, 60.0
         shift = float(np.log(target / most))
         for _ in range(_STEPS):
-            expected, slope = _expected(judged, k, sharpness, shift)
+            expected, slope = _expected(judged, against, shift)
             if abs(expected - target) < 1e-3 * target:
                 break
             if expected > target:
@@ -144,13 +145,16 @@ def _prior(judged: Judged, sharpness: float) -> Float64:
 
 
 @numba.njit(cache=True, nogil=True)
-def _expected(judged: Judged, label: int, sharpness: float, shift: float) -> tuple[float, float]:
-    """Members that are expected to carry a label (of sets, groups with such a member), and the slope in the shift."""
-    total, slope = 0.0, 0.0
+def _expected(judged: Judged, against: Float64, shift: float) -> tuple[float, float]:
+    """Members that are expected to carry a label (of sets, groups with such a member), and the slope in the shift.
+
+    `against` (members,) are the odds against each member before the shift of the log odds.
+    """
+    total, slope, scale = 0.0, 0.0, np.exp(-shift)
     for group in range(len(judged.counts)):
         none, mass = 1.0, 0.0
         for i in range(judged.first[group], judged.first[group + 1]):
-            chance = 1.0 / (1.0 + np.exp(-(shift + sharpness * judged.evidence[i, label])))
+            chance = 1.0 / (1.0 + scale * against[i])
             none *= 1.0 - chance
             mass += chance
             if judged.known:

@@ -53,7 +53,7 @@ class SumRegression(NamedTuple):
             kernel = (sums @ sums.T).astype(np.float64)
             kernel[np.diag_indices(len(kernel))] += penalty
             inverse = np.linalg.inv(kernel)
-            own = (inverse @ sums) / np.diag(inverse)[:, None]
+            own = (inverse / np.diag(inverse)[:, None]).astype(np.float32) @ sums  # half the time of float64
         leverage = np.zeros(groups.n_rows, np.float32)
         _leverage(system.X.indptr, system.X.indices, system.X.data, group, own, leverage)
         return cls(sums, inverse, roots, group, leverage)
@@ -98,7 +98,7 @@ def leave_out_groups(
 
 
 @numba.njit(cache=True, nogil=True)
-def _leverage(indptr: Int64, indices: Int64, data: Float32, group: Int64, own: Float64, leverage: Float32) -> None:
+def _leverage(indptr: Int64, indices: Int64, data: Float32, group: Int64, own: Float32, leverage: Float32) -> None:
     """Inner product of each row with the direction of its own group."""
     for row in range(len(group)):
         if group[row] >= 0:
