@@ -36,6 +36,19 @@ SOCKETS = (
 PROGRAM = {"ui", "code", "pyfunc.py"}
 SECONDS = 300
 INTERRUPTED = 130
+OPEN = {"/health", "/favicon.ico", "/static-files/x", "/api/3.0/mlflow/server-info", "/ajax-api/3.0/mlflow/server-info"}
+MLFLOW_ROUTES = """
+import json, re
+from mlflow.server import app
+from mlflow.server.auth import create_app
+from mlflow.server.fastapi_app import create_fastapi_app
+
+create_app(app)
+flask = [(rule.rule, method) for rule in app.url_map.iter_rules() for method in rule.methods]
+paths = create_fastapi_app(app).openapi()["paths"]
+native = [(path, method.upper()) for path, methods in paths.items() for method in methods]
+print(json.dumps(sorted({(re.sub("[<{].*?[>}]", "x", path), method) for path, method in flask + native})))
+"""
 
 
 @dataclass(frozen=True)
@@ -160,15 +173,30 @@ def test_prefect_lets_its_own_names_in(services: Services) -> None:
     assert json.loads(Caller(services.prefect).ask("/ui-settings")[1])["api_url"] == "/api", "a page asks who sent it"
 
 
-def test_every_route_and_socket_of_prefect_refuses_strangers(services: Services) -> None:
+def routes_of_prefect(services: Services) -> list[tuple[str, str]]:
     paths = json.loads(Caller(services.prefect).ask("/api/openapi.json")[1])["paths"]
-    routes = [(path, method.upper()) for path, methods in paths.items() for method in methods]
+    routes = [(f"/api{path.removeprefix('/api')}", name.upper()) for path, names in paths.items() for name in names]
     assert len(routes) > 150
+    return routes
+
+
+def test_every_route_and_socket_of_prefect_refuses_strangers(services: Services) -> None:
+    routes = [("/", "GET"), ("/api/csrf-token?client=x", "GET"), *routes_of_prefect(services)]
     for caller in strangers(services.prefect):
-        for path, method in [("/", "GET"), ("/api/csrf-token?client=x", "GET"), ("/api/health", "GET"), *routes]:
+        for path, method in routes:
             status, text = caller.ask(path, method, None if method == "GET" else {})
             assert (status, text[:8]) == (403, "refused:"), (caller, path)
         assert [caller.open_socket(path) for path in SOCKETS] == ["403"] * len(SOCKETS), caller
+
+
+def test_every_route_and_socket_of_prefect_asks_for_the_password(services: Services) -> None:
+    caller = Caller(services.prefect, auth=None)
+    for path, method in routes_of_prefect(services):
+        status, _ = caller.ask(path, method, None if method == "GET" else {})
+        assert status in (401, 403) or path in ("/api/health", "/api/ready"), (path, method, status)
+    for path in SOCKETS:
+        with pytest.raises(ConnectionClosedError, match="1008"):
+            caller.open_socket(path)
 
 
 def test_mlflow_refuses_a_foreign_name_and_what_a_foreign_page_would_change(services: Services) -> None:
@@ -184,6 +212,23 @@ def test_mlflow_refuses_a_foreign_name_and_what_a_foreign_page_would_change(serv
         query = {"query": "query { mlflowSearchRuns(input: {}) { runs { info { runId } } } }"}
         assert Caller(services.mlflow, None, origin).ask("/graphql", "POST", query)[0] == 403
         assert Caller(services.mlflow, None, origin).ask("/")[0] == 403
+
+
+def test_every_route_of_mlflow_refuses_strangers_and_callers_without_the_password(services: Services) -> None:
+    settings = {"MLFLOW_AUTH_CONFIG_PATH": str(services.workplace.home / "mlflow-users.ini")}
+    secrets = {"MLFLOW_AUTH_ADMIN_PASSWORD": "another-password", "MLFLOW_FLASK_SERVER_SECRET_KEY": "any"}
+    environment = services.workplace.environment | settings | secrets
+    words = [sys.executable, "-c", MLFLOW_ROUTES]
+    told = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+    routes = [(path, method) for path, method in json.loads(told.splitlines()[-1]) if method not in ("HEAD", "OPTIONS")]
+    assert len(routes) > 400
+    for path, method in routes:
+        body = None if method == "GET" else {}
+        for caller in (Caller(services.mlflow, FOREIGN), Caller(services.mlflow, None, f"http://{FOREIGN}")):
+            status, text = caller.ask(path, method, body)
+            assert (status, text[:8]) == (403, "refused:"), (caller, path, method)
+        status, _ = Caller(services.mlflow, auth=None).ask(path, method, body)
+        assert status in (401, 403) or path in OPEN, (path, method, status)
 
 
 def test_a_password_closes_an_open_work_folder_and_says_so(services: Services) -> None:
