@@ -19,6 +19,7 @@ from xcore.models.negative_sampling.linear_scorer import Scorer, evaluate
 from xcore.models.negative_sampling.losses import augment_and_reduce, one_vs_each, separable
 from xcore.models.negative_sampling.pairs import Pairs, Split
 from xcore.models.negative_sampling.sgd import SEPARABLE, _softmax_slopes
+from xcore.models.negative_sampling.simple_model import advice, ridge_quality
 from xcore.models.negative_sampling.updates import (
     FIRST_SQUARE,
     Batch,
@@ -468,3 +469,20 @@ def test_a_fit_says_when_a_ridge_regression_ranks_better(dimensions: int, is_adv
     made.fit(TrainingData.of(X, Y), FitContext(note=notes.append))
     assert len(notes) == is_advised
     assert all("ridge regression ranks 80 held-out rows better" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("lead", "spread", "is_advised"), [(0.02, 0.1, True), (0.02, 0.4, False), (0.004, 0.01, False)]
+)
+def test_a_simple_model_is_advised_where_its_lead_is_above_its_error(
+    lead: float, spread: float, is_advised: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 40, 800)
+    X = binary_csr(classes, np.arange(801), 40)
+    split = Split.of(X, "all", 100, rng)
+    own = ridge_quality(X, split) - lead + spread * np.tile([1.0, -1.0], 50)  # 100 rows: the error is spread / 10
+    said = advice(X, split, own)
+    assert (said is not None) == is_advised
+    if said:
+        assert f"standard error of the difference {spread / 10:.3f}" in said

@@ -18,25 +18,25 @@ from xcore.training.dev_choice import DEPTH, row_ndcg
 MOST_ROWS, MOST_FEATURES, MOST_LABELS = 100_000, 3_000, 10_000
 RIDGE = 0.1  # the default of `ova`, for rows of length 1
 LABEL_BLOCK = 256
-CLEARLY = 2.0  # standard errors
-WORTH_A_WORD = 0.01
+WORTH_A_WORD = 0.005
 
 
 def advice(X: CSR, split: Split, own: Float64) -> str | None:
-    """A sentence, if a ridge regression of the sparse rows X ranks the held-out rows clearly better than `own`.
+    """A sentence, if a ridge regression of the sparse rows X ranks the held-out rows better than `own`.
 
-    `own` is the nDCG@5 of each held-out row by the trained model. Nothing is said about more than 10,000 labels.
+    `own` is the nDCG@5 of each held-out row by the trained model. The lead must be above a standard error and half a
+    point: to try another model costs little. Nothing is said about more than 10,000 labels.
     """
     if len(split.labels) > MOST_LABELS or len(own) < 2:
         return None
     simple = ridge_quality(X, split)
     gain = simple - own
     error = float(gain.std(ddof=1)) / len(gain) ** 0.5
-    if gain.mean() < max(WORTH_A_WORD, CLEARLY * error):
+    if gain.mean() < max(WORTH_A_WORD, error):
         return None
     return (
         f"A ridge regression ranks {len(own):,} held-out rows better than this model (nDCG@5 {simple.mean():.3f} "
-        f"against {own.mean():.3f}): try `model.kind` parabel or ova."
+        f"against {own.mean():.3f}, standard error of the difference {error:.3f}): try `model.kind` parabel or ova."
     )
 
 
