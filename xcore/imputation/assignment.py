@@ -8,6 +8,7 @@ import numpy as np
 from xcore.imputation.base import Pairs
 from xcore.imputation.candidates import State
 from xcore.imputation.posterior import given_count, given_mean
+from xcore.imputation.sharpness import log_odds_of
 from xcore.numeric.matrices import Float32, Int64
 from xcore.numeric.parallel import even_blocks, over_blocks
 
@@ -30,7 +31,7 @@ def _sharpen(pairs: Pairs, start: Int64, state: State, known: bool, sharpness: f
         within = np.flatnonzero(chance > 0)
         log_odds, posterior = np.empty(len(within)), np.empty(len(within))
         for i in range(len(within)):
-            log_odds[i] = sharpness * state.evidence[start[pair] + within[i]]
+            log_odds[i] = sharpness * log_odds_of(state.evidence[start[pair] + within[i]])
         if known:
             given_count(log_odds, pairs.carriers[pair], posterior)
         else:

@@ -44,7 +44,7 @@ class State(NamedTuple):
     chance : that it carries the label; a candidate of chance 0 is out for good.
     targets : what the scores below, and the sketched changes since, have seen of the chances.
     scores : fitted scores of the last exact regression, by the joint features.
-    evidence : log of the last score without the own group, relative to the mean score of the label's carriers.
+    evidence : log of the last score without the own group.
     """
 
     chance: Float32

@@ -47,13 +47,13 @@ class Disaggregate(Imputer):
        followed by these sketches, which cost no solve.
     2. Within each (group, label) pair, new q from the scores s that the members would get from a regression without
        their group (`LeftOut`; else a group of similar members confirms whatever it was given first). The odds of a
-       member are ``max(s / s_k, 0.05)^b``, s_k the mean score of the label's carriers, conditioned exactly on the
-       group's count (`given_count`). Where counts are not known, they are estimated from the scores: as chances of
+       member are ``s^b``, s at least 0.05 of the mean score of the label's carriers, conditioned exactly on the group's
+       count (`given_count`). Where counts are not known, they are estimated from the scores: as chances of
        independent members, given that at least one member carries the label (`mean_given_some`, `given_mean`).
 
     Left-out groups choose the penalty (`penalty_of`), the start, the exponent b of each turn and the exponent of the
-    reported confidences (`rehearse`): where features say little, chances stay near the group's
-    share by themselves.
+    reported confidences (`rehearse`), which have the odds ``(s / (1 - s))^b``: where features say little, chances stay
+    near the group's share by themselves.
 
     A label is done when its chances move by less than 5 %. With hard assignment the `count` best members of each pair
     become positives (as many as are expected where counts are not known), and their q is the confidence; with soft

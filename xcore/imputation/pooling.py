@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from xcore.grouping.groups import Groups
+from xcore.imputation.posterior import given_count, likelihood_of_some
 from xcore.imputation.ridge import LeftOut, Rest, left_out
 from xcore.imputation.sharpness import Judged
 from xcore.numeric.matrices import CSR, Float32, Float64, Int64, csr
@@ -72,15 +74,43 @@ class Halves(NamedTuple):
     apart: Judged
     together: Judged
 
-    def likelihood(self, sharpness: float) -> Float64:
-        """Log likelihood (groups,) of what each half has, given what the two have together.
+    def squared_error(self, sharpness: float) -> float:
+        """Of what each half is expected to have, given what the two have together.
 
-        Prior odds that are the same for all members cancel where counts are known.
+        The errors of a group's chances add up to 0. So if g members of 2 g are drawn at random, the expected square of
+        their summed errors is g / (4 g - 2) of the sum of squares over all members: the squared error of halves, which
+        is known, estimates that of members, which is not. This holds for odds of any shape. The exponents of highest
+        likelihood of halves and of members differ where the shape is wrong.
         """
         prior = self.apart.prior(sharpness)
-        of_halves = self.apart.likelihood_given(sharpness, prior).reshape(-1, 2).sum(axis=1)
-        given: Float64 = of_halves - self.together.likelihood_given(sharpness, prior)
-        return given
+        errors = _errors_of_halves(self.apart, self.together, sharpness, prior)
+        return float((np.square(errors) @ self.apart.weights).sum())
+
+
+@numba.njit(cache=True, nogil=True)
+def _errors_of_halves(apart: Judged, together: Judged, sharpness: float, prior: Float64) -> Float64:
+    """Expected count (of sets, chance of any carrier) of each half, less what it has (halves, labels)."""
+    errors = np.zeros(apart.counts.shape)
+    for pair in range(len(together.counts)):
+        first, end = together.first[pair], together.first[pair + 1]
+        middle = apart.first[2 * pair + 1]
+        log_odds, posterior = np.empty(end - first), np.empty(end - first)
+        for k in range(len(prior)):
+            if together.counts[pair, k] == 0:
+                continue
+            for i in range(end - first):
+                log_odds[i] = prior[k] + sharpness * together.evidence[first + i, k]
+            if together.known:
+                given_count(log_odds, int(together.counts[pair, k]), posterior)
+                errors[2 * pair, k] = np.sum(posterior[: middle - first]) - apart.counts[2 * pair, k]
+                errors[2 * pair + 1, k] = -errors[2 * pair, k]
+            else:
+                some = likelihood_of_some(log_odds, posterior)
+                one = likelihood_of_some(log_odds[: middle - first], posterior[: middle - first])
+                other = likelihood_of_some(log_odds[middle - first :], posterior[middle - first :])
+                errors[2 * pair, k] = min(np.exp(one - some), 1.0) - apart.counts[2 * pair, k]
+                errors[2 * pair + 1, k] = min(np.exp(other - some), 1.0) - apart.counts[2 * pair + 1, k]
+    return errors
 
 
 def only_group(groups: Groups) -> npt.NDArray[np.bool_]:

@@ -18,6 +18,8 @@ from xcore.imputation.sharpness import (
     FLOOR,
     Judged,
     best_sharpness,
+    likeliest,
+    log_odds_of,
     ranking,
 )
 from xcore.imputation.sums import SCALINGS, SumRegression
@@ -41,7 +43,7 @@ class Sharpness(NamedTuple):
     ----------
     turns : float64 (rounds,)
         Exponent of the odds in each turn.
-    reported : the exponent with which chances best explain the labels of held-out groups.
+    reported : the exponent of the odds with which chances best explain the labels of held-out groups.
     held_out : what held-out groups say about the imputation, for the report.
     start : from which chances the turns should start.
     """
@@ -67,9 +69,9 @@ def rehearse(
     own labels. That is too sharp: each group has had a hand in the chances of all others. Groups that were held out in
     all turns have not.
 
-    Two measures say with which exponent confidences are reported: the held-out groups, and another fifth of the groups
-    that took part pooled in pairs. Of a pooled pair it is known which half has a label (`xcore.imputation.pooling`).
-    Both measures err on the sharp side, and the lower exponent is taken.
+    Confidences are reported with the exponent of the least squared error. It is measured by the held-out groups, and
+    by another fifth of the groups that took part pooled in pairs. Of a pooled pair it is known which half has a label
+    (`xcore.imputation.pooling`). Both measures err on the sharp side, and the lower exponent is taken.
 
     The first two turns have an exponent of at least 2, because scores fitted to equal shares underrate the differences.
     Without counts no turn has more than 2.2: the counts are estimated from the scores, and sharp chances and high
@@ -91,10 +93,11 @@ def rehearse(
         takes = {start: _take(stage, system, folds, first, rounds) for start, first in firsts.items()}
     start, told = _better_start(takes)
     take = takes[start]
-    reported = best_sharpness(stage.of_all_labels(take.held))
+    held = stage.reported(take.held)
+    reported = _least_error(held)
     if len(pooled.halves):
-        reported = min(reported, best_sharpness(stage.halves(pooled, groups, take.seen)))
-    right, ranking_error = ranking(take.held, reported)
+        reported = min(reported, _least_error(stage.halves(pooled, groups, take.seen)))
+    right, ranking_error = ranking(held, reported)
     told |= {"groups": float(stage.held.sum()), "ranking": right, "ranking_error": ranking_error}
     return Sharpness(take.turns, reported, told, start)
 
@@ -113,15 +116,19 @@ def _take(stage: _Stage, system: RidgeSystem, folds: LeftOut, targets: Float32, 
     for turn in range(rounds):
         seen = stage.evidence(system, folds, targets)
         judged = stage.judged(heard, seen)
-        found = max(best_sharpness(judged), _LEAST_AT_FIRST if turn < _FIRST_TURNS else 0.0)
+        found = max(likeliest(judged), _LEAST_AT_FIRST if turn < _FIRST_TURNS else 0.0)
         turns[turn] = found if stage.known else min(found, _MOST_WITHOUT_COUNTS)
         _reassign(stage, seen, turns[turn], judged.prior(turns[turn]), targets)
     return _Take(turns, seen, stage.judged(held, stage.evidence(system, folds, targets)))
 
 
+def _least_error(judged: Judged | Halves) -> float:
+    return best_sharpness(lambda sharpness: -judged.squared_error(sharpness))
+
+
 def _lead(one: Judged, other: Judged) -> tuple[float, float]:
     """By how much the first explains held-out groups better (log likelihood), and the standard error of this."""
-    gain = one.likelihood(best_sharpness(one)) - other.likelihood(best_sharpness(other))
+    gain = one.likelihood(likeliest(one)) - other.likelihood(likeliest(other))
     return float(gain.sum()), float(np.sqrt(np.sum(gain**2)))
 
 
@@ -186,11 +193,13 @@ class _Stage(NamedTuple):
         apart = together._replace(
             first=np.concatenate([[0], np.cumsum(sizes)]), counts=np.minimum(counts, sizes[:, None])
         )
-        return Halves(self.of_all_labels(apart), self.of_all_labels(together))
+        return Halves(self.reported(apart), self.reported(together))
 
-    def of_all_labels(self, judged: Judged) -> Judged:
-        """The same, where the sampled labels count as all labels would: common ones are drawn more often."""
-        return judged._replace(weights=1.0 / np.sqrt(np.maximum(self.counts.sum(axis=0), 1.0)))
+    def reported(self, judged: Judged) -> Judged:
+        """The same with the odds that are reported, where the sampled labels count as all labels would: common ones
+        are drawn more often."""
+        weights = 1.0 / np.sqrt(np.maximum(self.counts.sum(axis=0), 1.0))
+        return judged._replace(evidence=log_odds_of(judged.evidence).astype(np.float32), weights=weights)
 
     def shares(self) -> Float32:
         """First targets (n, labels): the group's share, and the share of all members for held-out groups."""
@@ -212,7 +221,7 @@ class _Stage(NamedTuple):
         targets, held = self.shares(), self.members[np.repeat(self.held, np.diff(self.first))]
         for _ in range(SCALINGS):
             targets[held] = scores[np.repeat(self.held, np.diff(self.first))]
-            _reassign(self, self.relative(scores, targets), 1.0, np.zeros(self.counts.shape[1]), targets)
+            _reassign(self, self.logs(scores, targets), 1.0, np.zeros(self.counts.shape[1]), targets)
         return targets
 
     def _wide(self, columns: Float64 | Float32) -> Float32:
@@ -221,7 +230,7 @@ class _Stage(NamedTuple):
         return wide
 
     def evidence(self, system: RidgeSystem, folds: LeftOut, targets: Float32) -> Float32:
-        """Log scores (members, labels) without the own group, relative to the mean score of the label's carriers.
+        """Log scores (members, labels) without the own group.
 
         Also gives the rows of held-out groups (in place) their own predictions as targets: the fitted scores. Repeated,
         these approach the regression without such rows whatever the groups, for a hat matrix has no eigenvalue above 1.
@@ -237,18 +246,17 @@ class _Stage(NamedTuple):
         scores = np.empty((len(self.members), PANEL), np.float32)
         _leave_out(self, folds, targets, fitted, scores)
         held = self.members[np.repeat(self.held, np.diff(self.first))]
-        evidence = self.relative(scores, targets)
+        evidence = self.logs(scores, targets)
         targets[held] = fitted[held]
         return evidence
 
-    def relative(self, scores: Float32, targets: Float32) -> Float32:
-        """Log scores relative to those of the label's carriers."""
+    def logs(self, scores: Float32, targets: Float32) -> Float32:
+        """Log scores; low ones count as a share of the mean score of the label's carriers."""
         own = np.repeat(~self.held, np.diff(self.first))
         mass = targets[self.members[own]].astype(np.float64)
         carriers = (mass * scores[own]).sum(axis=0) / np.maximum(mass.sum(axis=0), 1e-12)
-        n_labels = self.counts.shape[1]
-        relative = scores[:, :n_labels] / np.maximum(carriers, 1e-6)[:n_labels].astype(np.float32)
-        evidence: Float32 = np.log(np.maximum(relative, np.float32(FLOOR)))
+        least = np.float32(FLOOR) * np.maximum(carriers, 1e-6)[: self.counts.shape[1]].astype(np.float32)
+        evidence: Float32 = np.log(np.maximum(scores[:, : len(least)], least))
         return evidence
 
 

@@ -1,13 +1,14 @@
 """How sharply scores tell the members of a group apart: found out by groups that the scores have not seen.
 
-A member's odds are ``(s / s_k)^b``: s its score, s_k the mean score of the label's carriers. Where features say much
-b is large, and one member gets nearly all of a label; where they say little, b is small and chances stay near the
-group's share. The exponent that gives the counts of groups the highest likelihood is right on average.
+A member's odds are ``s^b``, s its score. Where features say much b is large, and one member gets nearly all of a
+label; where they say little, b is small and chances stay near the group's share. The odds that are reported are ``(s /
+(1 - s))^b``: the score of a regression is an estimate of a chance, and labels with high scores are told apart better.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -15,9 +16,17 @@ import numpy as np
 from xcore.imputation.posterior import likelihood_of_count, likelihood_of_some
 from xcore.numeric.matrices import Float32, Float64, Int64
 
-FLOOR = 0.05  # of the carriers' mean score: how much a score near 0 can exclude
+FLOOR = 0.05  # of the mean score of a label's carriers: how much a score near 0 can exclude
+CEILING = 0.95  # the highest chance that a score stands for
 _LOWEST, _HIGHEST = -8, 12  # a quarter to eight
 _STEPS = 30
+
+
+@numba.njit(cache=True, nogil=True)
+def log_odds_of(log_scores: Float32) -> Float32:
+    """Log odds of scores that are taken as chances, from their logs; one number or an array of them."""
+    log_odds: Float32 = log_scores - np.log1p(-np.minimum(np.exp(log_scores), CEILING))
+    return log_odds
 
 
 class Judged(NamedTuple):
@@ -28,12 +37,12 @@ class Judged(NamedTuple):
     first : int64 (groups + 1,)
         Where the members of each group begin.
     evidence : float32 (members, labels)
-        Log of each member's score, relative to the mean score of the label's carriers.
+        Log of each member's score, or its log odds. A constant for each label does not matter.
     counts : float64 (groups, labels)
         How many members carry the label; where counts are not known, 1 if some do.
     known : whether counts are known.
     weights : float64 (labels,)
-        How much the likelihood of each label counts.
+        How much each label counts.
     """
 
     first: Int64
@@ -44,12 +53,17 @@ class Judged(NamedTuple):
 
     def likelihood(self, sharpness: float) -> Float64:
         """Log likelihood of each group's labels (groups,), each label with its own best prior odds."""
-        return self.likelihood_given(sharpness, self.prior(sharpness))
-
-    def likelihood_given(self, sharpness: float, prior: Float64) -> Float64:
-        """Log likelihood of each group's labels (groups,), for given prior log odds of the labels."""
-        likelihood: Float64 = _likelihood(self, sharpness, prior)
+        likelihood: Float64 = _likelihood(self, sharpness, self.prior(sharpness))
         return likelihood
+
+    def squared_error(self, sharpness: float) -> float:
+        """Of the expected counts of the groups; where counts are not known, of the chance that some member carries."""
+        chances = self.chances(sharpness)
+        if self.known:
+            expected = np.add.reduceat(chances, self.first[:-1], axis=0)
+        else:
+            expected = 1.0 - np.multiply.reduceat(1.0 - chances, self.first[:-1], axis=0)
+        return float((np.square(expected - self.counts) @ self.weights).sum())
 
     def prior(self, sharpness: float) -> Float64:
         """Log odds of each label (labels,), with which as many members are expected to carry it as do."""
@@ -62,30 +76,27 @@ class Judged(NamedTuple):
         return 1.0 / (1.0 + np.exp(-log_odds))
 
 
-class Likely(Protocol):
-    """Anything whose labels are more or less likely by the exponent."""
-
-    def likelihood(self, sharpness: float) -> Float64:
-        """Log likelihood of each group's labels."""
-        ...
-
-
-def best_sharpness(judged: Likely) -> float:
-    """The exponent of the highest likelihood: coarse steps first, then finer ones around the best, then a parabola."""
+def best_sharpness(value: Callable[[float], float]) -> float:
+    """The exponent of the highest value: coarse steps first, then finer ones around the best, then a parabola."""
     found: dict[int, float] = {}
 
-    def value(place: int) -> float:
+    def value_at(place: int) -> float:
         if place not in found:
-            found[place] = float(judged.likelihood(_at(place)).sum())
+            found[place] = value(_at(place))
         return found[place]
 
-    best = max(range(_LOWEST, _HIGHEST + 1, 4), key=value)
+    best = max(range(_LOWEST, _HIGHEST + 1, 4), key=value_at)
     for step in (2, 1):
-        best = max((p for p in (best - step, best, best + step) if _LOWEST <= p <= _HIGHEST), key=value)
+        best = max((p for p in (best - step, best, best + step) if _LOWEST <= p <= _HIGHEST), key=value_at)
     if best in (_LOWEST, _HIGHEST):
         return _at(best)
-    before, most, after = value(best - 1), value(best), value(best + 1)
+    before, most, after = value_at(best - 1), value_at(best), value_at(best + 1)
     return _at(best + float(np.clip(0.5 * (after - before) / max(2 * most - before - after, 1e-12), -0.5, 0.5)))
+
+
+def likeliest(judged: Judged) -> float:
+    """The exponent with which the labels of groups have the highest likelihood."""
+    return best_sharpness(lambda sharpness: float(judged.likelihood(sharpness).sum()))
 
 
 def _at(place: float) -> float:

@@ -13,7 +13,6 @@ from xcore.imputation.ridge import FOLD, LeftOut, Rest, RidgeSystem
 from xcore.imputation.sharpness import FLOOR
 from xcore.numeric.matrices import Float32, Float64, Int64
 
-_LOG_FLOOR = np.log(FLOOR)
 _STILL = 1e-3  # a change of a chance that sketches need not follow yet
 _GROWTH_STEPS = 20
 _OUT = 0.01  # of its first share: a candidate with a lower chance is dropped for good
@@ -221,8 +220,7 @@ def _condition(
     within = np.flatnonzero(chance > 0)
     log_odds, posterior = np.empty(len(within)), np.empty(len(within))
     for i in range(len(within)):
-        ratio = scores[within[i]] / scale
-        evidence[within[i]] = np.log(ratio) if ratio > FLOOR else _LOG_FLOOR
+        evidence[within[i]] = np.log(max(scores[within[i]], FLOOR * scale))
         log_odds[i] = question.sharpness[turn] * evidence[within[i]]
     if question.known:
         given_count(log_odds, carriers, posterior)

@@ -6,7 +6,8 @@ import scipy.sparse as sp
 
 from xcore.grouping.groups import Groups
 from xcore.imputation.pooling import Halves, only_group, pool
-from xcore.imputation.sharpness import Judged, best_sharpness, ranking
+from xcore.imputation.posterior import given_count
+from xcore.imputation.sharpness import CEILING, Judged, best_sharpness, likeliest, log_odds_of, ranking
 
 
 def drawn(sharpness: float, known: bool, n_groups: int = 2000, size: int = 6) -> Judged:
@@ -19,10 +20,16 @@ def drawn(sharpness: float, known: bool, n_groups: int = 2000, size: int = 6) ->
     return Judged(first, evidence.astype(np.float32), counts if known else np.minimum(counts, 1), known, np.ones(3))
 
 
+def least_error(judged: Judged | Halves) -> float:
+    return best_sharpness(lambda sharpness: -judged.squared_error(sharpness))
+
+
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("sharpness", [0.5, 1.0, 2.0])
 def test_the_exponent_that_made_the_counts_is_found(sharpness: float, known: bool) -> None:
-    assert best_sharpness(drawn(sharpness, known)) == pytest.approx(sharpness, rel=0.2)
+    judged = drawn(sharpness, known)
+    assert likeliest(judged) == pytest.approx(sharpness, rel=0.2)
+    assert least_error(judged) == pytest.approx(sharpness, rel=0.2)
 
 
 def test_a_label_expects_as_many_members_as_carry_it() -> None:
@@ -45,7 +52,35 @@ def test_halves_of_pooled_groups_tell_the_exponent(sharpness: float, known: bool
     apart = drawn(sharpness, known)
     pooled = apart.counts[::2] + apart.counts[1::2]
     together = apart._replace(first=apart.first[::2], counts=pooled if known else np.minimum(pooled, 1))
-    assert best_sharpness(Halves(apart, together)) == pytest.approx(sharpness, rel=0.2)
+    assert least_error(Halves(apart, together)) == pytest.approx(sharpness, rel=0.2)
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 1.0, 2.0])
+def test_the_error_of_halves_is_a_known_share_of_that_of_members_for_any_odds(sharpness: float) -> None:
+    """Also where the evidence has the wrong shape: here low evidence excludes more than it should."""
+    rng = np.random.default_rng(0)
+    n_groups, size = 6000, 4
+    evidence = rng.normal(size=(n_groups * size, 1))
+    carries = rng.random(evidence.shape) < 1 / (1 + np.exp(-(np.log(0.2) + np.maximum(evidence, 0))))
+    counts = carries.reshape(n_groups, size).sum(axis=1)[:, None].astype(np.float64)
+    first = np.arange(0, n_groups * size + 1, size)
+    apart = Judged(first, evidence.astype(np.float32), counts, True, np.ones(1))
+    together = apart._replace(first=first[::2], counts=counts[::2] + counts[1::2])
+    log_odds = apart.prior(sharpness)[0] + sharpness * evidence[:, 0]
+    chances = np.empty(len(log_odds))
+    for pair in range(len(together.counts)):
+        own = slice(2 * size * pair, 2 * size * (pair + 1))
+        given_count(np.ascontiguousarray(log_odds[own]), int(together.counts[pair, 0]), chances[own])
+    of_members = float(np.square(chances - carries[:, 0]).sum())
+    share = size / (4 * size - 2)
+    # `squared_error` counts both halves.
+    assert Halves(apart, together).squared_error(sharpness) == pytest.approx(2 * share * of_members, rel=0.05)
+
+
+def test_scores_are_read_as_chances_up_to_a_ceiling() -> None:
+    scores = np.array([0.1, 0.5, 0.9, CEILING, 2.0])
+    odds = np.exp(log_odds_of(np.log(scores)))
+    np.testing.assert_allclose(odds, [1 / 9, 1, 9, CEILING / (1 - CEILING), 2 / (1 - CEILING)], rtol=1e-6)
 
 
 def test_evidence_that_only_knows_the_pool_says_nothing_about_its_halves() -> None:
@@ -56,8 +91,8 @@ def test_evidence_that_only_knows_the_pool_says_nothing_about_its_halves() -> No
     noise = 0.3 * np.random.default_rng(2).normal(size=leak.shape)
     leaking = apart._replace(evidence=(leak + noise).astype(np.float32))
     together = leaking._replace(first=leaking.first[::2], counts=pooled)
-    assert best_sharpness(together) > 0.6
-    assert best_sharpness(Halves(leaking, together)) < 0.4
+    assert least_error(together) > 0.6
+    assert least_error(Halves(leaking, together)) < 0.4
 
 
 def test_pooled_groups_have_the_members_and_labels_of_both() -> None:
