@@ -36,12 +36,12 @@ def mark_lost_runs(crashed: Collection[str] = ()) -> None:
         return
     with get_client(sync_client=True) as client:
         for flow_run_id in ids:
-            if _is_recorded(flow_run_id):  # somebody retries it already
-                continue
             try:
-                _crash(client, client.read_flow_run(UUID(flow_run_id)), KILLED)
+                run = client.read_flow_run(UUID(flow_run_id))
             except ObjectNotFound:  # another Prefect server has it
                 continue
+            if not _is_recorded(flow_run_id):  # else somebody retries it already
+                _crash(client, run, KILLED, _running())
     for record in left.values():
         if is_lost(_read(record)):
             record.unlink(missing_ok=True)
@@ -108,16 +108,16 @@ def crash_pool_runs(pool: str) -> None:
             flow_run_filter=filters.FlowRunFilter(state=state),
             work_pool_filter=filters.WorkPoolFilter(name=filters.WorkPoolFilterName(any_=[pool])),
         ):
-            _crash(client, run, STOPPED)
+            _crash(client, run, STOPPED, _under_way())
             print(f"run {run.name} was lost: marked Crashed")
 
 
-def _crash(client: Any, run: Any, message: str) -> None:
-    """Mark a flow run and those of its tasks that are recorded as running."""
+def _crash(client: Any, run: Any, message: str, states: list[Any]) -> None:
+    """Mark a flow run if it is in one of these states, and those of its tasks that are recorded as running."""
     from prefect.client.schemas import filters
     from prefect.states import Crashed
 
-    if run.state and run.state.type in _under_way():
+    if run.state and run.state.type in states:
         client.set_flow_run_state(run.id, Crashed(message=message), force=True)
     state = filters.TaskRunFilterState(type=filters.TaskRunFilterStateType(any_=_under_way()))
     for task in client.read_task_runs(
@@ -130,7 +130,14 @@ def _crash(client: Any, run: Any, message: str) -> None:
 def _under_way() -> list[Any]:
     from prefect.client.schemas.objects import StateType
 
-    return [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+    return [StateType.PENDING, *_running()]
+
+
+def _running() -> list[Any]:
+    """States that the process of a run has begun. A pending run may be a retry: its process is yet to start."""
+    from prefect.client.schemas.objects import StateType
+
+    return [StateType.RUNNING, StateType.CANCELLING]
 
 
 if __name__ == "__main__":

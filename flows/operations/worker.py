@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from flows.operations.lost_runs import left_records
 from flows.operations.pinned import run_module
@@ -56,8 +57,26 @@ def _crashed_lately() -> set[str]:
     return {str(run.id) for run in runs}
 
 
+def report_once() -> None:
+    """Let Prefect's worker mark a run whose process was killed once, at once.
+
+    It would do so again after it has loaded the flow, to look for its hooks. That takes seconds. A run that is retried
+    meanwhile would be Crashed before its new process starts.
+    """
+    from prefect.workers.process import ProcessWorker, ProcessWorkerResult
+
+    run = ProcessWorker.run
+
+    async def run_and_report_once(*arguments: Any, **named: Any) -> ProcessWorkerResult:
+        result = await run(*arguments, **named)
+        return ProcessWorkerResult(status_code=0, identifier=result.identifier)
+
+    ProcessWorker.run = run_and_report_once  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Start the watch, and then the worker in this thread, which hears the signals."""
+    report_once()
     threading.Thread(target=watch, daemon=True).start()
     sys.argv[1:1] = ["prefect", "worker", "start"]
     run_module()

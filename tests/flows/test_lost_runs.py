@@ -8,6 +8,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
+from tests.e2e.stack import ask
 from tests.workplace import Workplace
 
 pytestmark = pytest.mark.slow
@@ -70,6 +71,28 @@ def test_a_command_killed_before_its_mlflow_run_is_open_is_marked_in_prefect_too
     done = workplace.run(*SIMULATE, "seed=2")
     assert done.returncode == 0, done.stderr
     assert states(workplace.home)[0] == {"COMPLETED", "CRASHED"}
+    assert list((workplace.home / "runs").iterdir()) == []
+
+
+OWN_MARK = ("-c", "from tasks.lost_runs import own_process; print(own_process())")
+MARKING = ("-P", "-m", "flows.operations.lost_runs")
+
+
+def test_a_killed_run_that_somebody_retries_waits_for_its_new_process(tmp_path: Path, prefect_server: str) -> None:
+    workplace = Workplace(tmp_path / "home", PREFECT_API_URL=prefect_server)
+    killed = workplace.run(script=OWN_MARK).stdout.strip()
+    flow = ask(f"{prefect_server}/flows/", {"name": "retried"})["id"]
+    runs = {}
+    for state in ("PENDING", "RUNNING"):
+        run = ask(f"{prefect_server}/flow_runs/", {"flow_id": flow, "state": {"type": state}})["id"]
+        record = workplace.home / "runs" / run
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(killed)
+        runs[state] = run
+    done = workplace.run(script=MARKING)
+    assert done.returncode == 0, done.stderr
+    marked = {state: ask(f"{prefect_server}/flow_runs/{run}")["state_type"] for state, run in runs.items()}
+    assert marked == {"PENDING": "PENDING", "RUNNING": "CRASHED"}
     assert list((workplace.home / "runs").iterdir()) == []
 
 
