@@ -79,7 +79,7 @@ class LineProgress:
 def wide_console() -> Console:
     """Standard output; in a file or a pipe, wide enough that no id is cut."""
     console = Console()
-    return console if console.is_terminal else Console(width=110)
+    return console if console.is_terminal else Console(width=140)
 
 
 def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
@@ -87,14 +87,14 @@ def show_summary(console: Console, summary: Mapping[str, Any]) -> None:
     for table in summary["tables"]:
         console.print(_table(table["title"], table["columns"], table["rows"]))
     for line in summary["sentences"]:
-        console.print(line, highlight=False, markup=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     if summary["stands_for_many"]:
         made = sum(not step["cached"] for step in summary["steps"])
         console.print(f"{len(summary['steps'])} steps, {made} of them new; result {summary['result']}", highlight=False)
     else:
         console.print(_steps_table(summary["steps"]))
     for line in (*summary.get("notes", ()), *summary.get("says", ())):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     if summary["nothing_changed"]:
         console.print("Nothing changed: every step had been made before, and nothing was run.")
     for line in _where_to_look(summary):

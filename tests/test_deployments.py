@@ -215,7 +215,7 @@ def test_a_server_holds_what_the_file_declares_and_twice_is_as_good_as_once(
     def deploy(changed: int) -> dict[str, dict[str, Any]]:
         done = workplace.run("deploy")
         assert done.returncode == 0, done.stderr
-        assert f"{len(DEPLOYMENTS)} deployments, {changed} of them new or changed" in done.stdout
+        assert f"{len(DEPLOYMENTS)} deployments ({changed} new or changed)" in done.stdout
         return {one["name"]: one for one in ask(f"{prefect_server}/deployments/filter")}
 
     first = deploy(changed=len(DEPLOYMENTS))

@@ -98,7 +98,7 @@ def _apply_deployments(declared: Declared) -> None:
         for one in known.values():
             client.delete_deployment(one.id)
             print(f"removed {one.name}: it is no longer in {declared.source.name}")
-    print(f"{len(declared.deployments)} deployments, {changed} of them new or changed")
+    print(f"{len(declared.deployments)} deployments ({changed} new or changed)")
 
 
 def _apply_deployment(client: Any, flow_id: UUID, deployment: Deployment, folder: Path, known: Any = None) -> bool:
