@@ -29,6 +29,9 @@ def test_the_rows_to_label_come_with_text_and_likely_labels(
     assert len(rows) == 10
     assert all(row["row"].startswith("train-") and row["text"] and row["labels"] for row in rows)
     assert len({row["row"] for row in rows}) == 10
+    for confidences in (list(row["labels"].values()) for row in rows):
+        assert confidences == sorted(confidences, reverse=True)
+        assert all(0 < confidence <= 1 for confidence in confidences)
     assert main(["suggest", plan.model.id]) == 0
     assert "train-" in capsys.readouterr().out
 

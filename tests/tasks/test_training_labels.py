@@ -49,6 +49,20 @@ def test_every_imputation_says_what_held_out_groups_tell(kind: str, make: Callab
     assert kind == "auto" or quality["estimated_precision_at_1_error"] > 0
 
 
+@pytest.mark.parametrize(
+    ("imputer", "model", "judge"),
+    [("auto", "parabel", "parabel"), ("auto", "memory", None), ("eagle", "parabel", None)],
+)
+def test_auto_is_judged_by_the_model_of_the_run_if_features_alone_can_train_it(
+    imputer: str, model: str, judge: str | None
+) -> None:
+    labels = plan(imputer={"kind": imputer}, model={"kind": model}).data.labels
+    assert labels is not None
+    options = labels.options.options()
+    assert options["kind"] == imputer
+    assert options.get("model", {}).get("kind") == judge
+
+
 def test_models_train_on_the_confidence_of_every_imputed_label(
     make: Callable[[Recipe], Artifact], monkeypatch: pytest.MonkeyPatch
 ) -> None:

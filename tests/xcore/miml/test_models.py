@@ -113,6 +113,42 @@ def test_a_bag_of_one_row_is_predicted_as_the_row(loss: BagLoss) -> None:
     np.testing.assert_allclose(rows.scores, bags.scores, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("loss", ["proportion", "count"])
+def test_a_bag_is_predicted_by_the_chances_of_all_its_rows(loss: BagLoss) -> None:
+    fitted = fit(DeepMiml(loss=loss, width=8, epochs=1), planted(30)[0])
+    data, _ = planted(10, seed=7)
+    assert data.bags is not None
+    chances, found = np.zeros((60, N_LABELS)), np.zeros((10, N_LABELS))
+    rows, bags = fitted.predict_topk(data.X, N_LABELS), fitted.predict_bags(data.X, data.bags.members, N_LABELS)
+    np.put_along_axis(chances, rows.labels, rows.scores, axis=1)
+    np.put_along_axis(found, bags.labels, bags.scores, axis=1)
+    of_bag = chances.reshape(10, SIZE, N_LABELS)
+    expected = of_bag.mean(axis=1) if loss == "proportion" else 1 - (1 - of_bag).prod(axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_labels_that_no_bag_has_are_not_predicted_and_the_others_keep_their_ids() -> None:
+    data, label = planted()
+    assert data.bags is not None
+    Y = data.bags.Y
+    odd = csr(Y.data, 2 * Y.indices + 1, Y.indptr, 2 * N_LABELS + 1)
+    nothing = np.zeros((len(label), 2 * N_LABELS + 1), np.float32)
+    wide = TrainingData.of(data.X, nothing, bags=Bags(data.bags.members, odd, counted=True))
+    fitted, (other, truth) = fit(DeepMiml(loss="count", width=32), wide), planted(40, seed=7)
+    found = fitted.predict_topk(other.X, N_LABELS + 1).labels
+    assert (found[:, 0] == 2 * truth + 1).mean() >= 0.95
+    assert (found[:, :N_LABELS] % 2 == 1).all()
+    assert (found[:, N_LABELS] == NO_LABEL).all()
+
+
+def test_the_mask_looks_at_the_directions_of_rows_alone() -> None:
+    data, _ = planted(30)
+    assert data.bags is not None
+    fitted = fit(CoAttention(tau=4, width=8, epochs=1), data)
+    masks = [fitted.mask(scale * data.X, data.bags.members) for scale in (1, 7)]
+    np.testing.assert_allclose(masks[0], masks[1], rtol=1e-4)
+
+
 def test_an_empty_bag_has_no_labels_and_breaks_no_training() -> None:
     data, _ = planted(30)
     assert data.bags is not None
