@@ -29,7 +29,7 @@ class FineTuning(Stage):
     - The given weights are kept if no epoch is better on dev rows.
     - A step costs O(layers (t d^2 + t^2 d)) per text of t tokens, for all layers forward and the trained ones back, for
       each row and each name of the batch.
-    - Memory: 16 bytes per trained weight, beside the network.
+    - Memory: 32 bytes per trained weight, and the hidden states of a batch, beside the network.
     """
 
     artifact: ClassVar[str] = "fine-tuned-encoder"
