@@ -33,9 +33,9 @@ class Auto(Imputer):
 
     The measure is the precision at 1 that `HeldOutGroups` estimates for the model of the pipeline, trained on the
     imputed labels of the other groups (from Python: a ridge regression). Each part of the groups is held out once.
-    `disaggregate` is used unless another is better by more than a standard error of the difference. Where no group has
-    more than one member there is nothing to choose, and the baseline is used. Trials are made on a random part of the
-    groups, so that choosing costs a bounded number of rows for each candidate, whatever the size of the data.
+    `disaggregate` is used unless another is better by more than two standard errors of the difference. Where no group
+    has more than one member there is nothing to choose, and the baseline is used. Trials are made on a random part of
+    the groups, so that choosing costs a bounded number of rows for each candidate, whatever the size of the data.
     """
 
     kind: Literal["auto"] = "auto"
@@ -143,10 +143,9 @@ def default_of(trials: list[Trial], solver: Solver | None) -> Trial:
 
 
 def choose(trials: list[Trial], standing: Trial) -> Trial:
-    """The best trial, if it is better than the standing one by a standard error; else that one."""
+    """The best trial, if it is surely better than the standing one; else that one."""
     best = max(trials, key=lambda trial: trial.explained.right.sum())
-    lead, error = best.explained.lead(standing.explained)
-    return best if lead > error else standing
+    return best if best.explained.surely_better(standing.explained) else standing
 
 
 def _doubts(trials: list[Trial], best: Trial, X: CSR, groups: Groups) -> list[str]:
@@ -202,5 +201,5 @@ def _reason(trials: list[Trial], best: Trial, standing: Trial, has_solver: bool)
     judge = "the model of this run" if has_solver else "a ridge regression"
     return (
         f"chose {_name(best)} of {len(trials)} trials by the precision at 1 of {judge} that held-out groups let us "
-        f"estimate ({scores}); {_name(standing)} is kept unless another leads by a standard error"
+        f"estimate ({scores}); {_name(standing)} is kept unless another leads by two standard errors"
     )

@@ -157,7 +157,7 @@ def explained(right: list[float]) -> Explained:
     return Explained(nothing, nothing, 100.0, 100.0, np.array(right), np.full(len(right), 10))
 
 
-def test_a_lead_within_a_standard_error_is_not_enough_to_leave_the_last_candidate() -> None:
+def test_a_lead_within_two_standard_errors_is_not_enough_to_leave_the_last_candidate() -> None:
     last, noisy, better = explained([5] * 8), explained([9, 3, 8, 4, 5, 5, 5, 5]), explained([7] * 8)
     assert not noisy.surely_better(last)
     assert better.surely_better(last)

@@ -77,10 +77,12 @@ def explained(right: list[float]) -> Explained:
     return Explained(nothing, nothing, 0.0, 0.0, np.array(right), np.full(len(right), 10))
 
 
-def test_the_last_imputer_stands_unless_another_leads_by_a_standard_error() -> None:
+def test_the_last_imputer_stands_unless_another_leads_by_two_standard_errors() -> None:
     standing = Trial(Auto(), "weight", explained([5, 5, 5, 5]))
     surely = Trial(Baseline(), "weight", explained([6, 7, 6, 7]))
-    perhaps = Trial(Baseline(), "weight", explained([9, 1, 9, 2]))
+    perhaps = Trial(Baseline(), "weight", explained([9, 4, 8, 5]))
+    lead, error = perhaps.explained.lead(standing.explained)
+    assert error < lead < 2 * error
     assert choose([surely, standing], standing) is surely
     assert choose([perhaps, standing], standing) is standing
 
