@@ -24,15 +24,21 @@ from tasks.empty_databases import MLFLOW, PREFECT, keep
 
 _ROWS = {"kind": "generated", "n_train": 600, "n_test": 100, "n_labels": 40, "noise": 0.6}
 _TEXTS = {"kind": "jsonl", "text": "text", "labels": "labels"}
+_SPARSE = {"kind": "xmc"}
 # The longest first: what is left at the end should be short. Labels of groups and the sampler's tree take most.
-EXAMPLES: dict[str, dict[str, Any]] = {
-    "labels of groups": {"data": {"reader": _ROWS | {"group_size": 4}}, "model": {"kind": "ova"}},
-    "negative-sampling": {
-        "data": {"reader": _ROWS | {"group_size": 4}},
-        "imputer": {"kind": "baseline"},
-        "model": {"kind": "negative-sampling"},
-    },
-    "text and parabel": {"data": {"reader": _TEXTS}, "model": {"kind": "parabel"}},
+# Those that share most of their kernels are run one after the other in one process.
+EXAMPLES: dict[str, list[dict[str, Any]]] = {
+    "labels of groups": [{"data": {"reader": _ROWS | {"group_size": 4}}, "model": {"kind": "ova"}}],
+    "negative-sampling": [
+        {
+            "data": {"reader": _ROWS | {"group_size": 4}},
+            "imputer": {"kind": "baseline"},
+            "model": {"kind": "negative-sampling"},
+        }
+    ],
+    "texts, sparse rows and parabel": [
+        {"data": {"reader": reader}, "model": {"kind": "parabel"}} for reader in (_TEXTS, _SPARSE)
+    ],
 }
 
 
@@ -70,29 +76,41 @@ def _processors() -> int:
 
 
 def compile_for(name: str) -> float:
-    """Run one example in a work folder of its own; returns the seconds in which kernels were compiled."""
+    """Run some examples in a work folder of their own; returns the seconds in which kernels were compiled."""
     from flows.params import PipelineParams
     from flows.plans import plan_pipeline
     from xcore.artifacts import Store
     from xcore.numeric.stopwatch import Stopwatch
 
     with TemporaryDirectory(prefix="eyrie-kernels-") as folder, Stopwatch() as watch:
-        params = PipelineParams.model_validate(_with_files(EXAMPLES[name], Path(folder)))
         store = Store(folder)
-        for recipe in plan_pipeline(params).evaluation.lineage():
-            store.make(recipe)
+        for example in EXAMPLES[name]:
+            params = PipelineParams.model_validate(_with_files(example, Path(folder)))
+            for recipe in plan_pipeline(params).evaluation.lineage():
+                store.make(recipe)
     return watch.compile_seconds
 
 
 def _with_files(example: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The example's parameters, with files where its reader wants them."""
-    if example["data"]["reader"] is not _TEXTS:
+    reader = example["data"]["reader"]
+    if reader["kind"] == "generated":
         return example
-    texts = (f"word{row % 7} word{row % 11} word{row % 13}" for row in range(400))
-    lines = [{"text": text, "labels": [f"label{row % 20}"]} for row, text in enumerate(texts)]
+    contents = {"jsonl": _jsonl, "xmc": _xmc}[reader["kind"]]
     files = {}
-    for split, rows in {"train": lines, "test": lines[:50]}.items():
-        path = folder / f"{split}.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split, n_rows in {"train": 400, "test": 50}.items():
+        path = folder / f"{split}.{reader['kind']}"
+        path.write_text(contents(n_rows))
         files[split] = [str(path)]
-    return example | {"data": {"reader": _TEXTS, **files}}
+    return example | {"data": {"reader": reader, **files}}
+
+
+def _jsonl(n_rows: int) -> str:
+    texts = (f"word{row % 7} word{row % 11} word{row % 13}" for row in range(n_rows))
+    rows = ({"text": text, "labels": [f"label{row % 20}"]} for row, text in enumerate(texts))
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _xmc(n_rows: int) -> str:
+    rows = (f"{row % 20} {row % 7}:1.5 {7 + row % 11}:1 {18 + row % 13}:0.5\n" for row in range(n_rows))
+    return f"{n_rows} 31 20\n" + "".join(rows)

@@ -19,6 +19,6 @@ def test_an_example_runs_to_its_end_and_leaves_nothing_behind(name, tmp_path, mo
 def test_the_components_of_the_demo_are_among_the_examples():
     demo = load_params(PipelineParams, ROOT / "deployments/presets/demo.yaml")
     usual = {"kind": PipelineParams.model_fields["imputer"].default.kind}
-    grouped = [example for example in EXAMPLES.values() if "group_size" in example["data"]["reader"]]
+    grouped = [one for examples in EXAMPLES.values() for one in examples if "group_size" in one["data"]["reader"]]
     assert demo.model.kind in {example["model"]["kind"] for example in grouped}
     assert demo.imputer.kind in {example.get("imputer", usual)["kind"] for example in grouped}

@@ -16,7 +16,7 @@ from xcore.imputation.base import Imputer
 from xcore.imputation.baseline import Baseline
 from xcore.imputation.disaggregate import Disaggregate
 from xcore.imputation.eagle import Eagle
-from xcore.imputation.heldout import Explained, HeldOutGroups, Solver
+from xcore.imputation.heldout import ESTIMATE, Explained, HeldOutGroups, Solver, is_too_high
 from xcore.imputation.imputed import Imputed
 from xcore.numeric.matrices import CSR, binary_csr, normalise_rows
 from xcore.training.data import Reading
@@ -197,9 +197,11 @@ def _name(trial: Trial) -> str:
 def _reason(trials: list[Trial], best: Trial, standing: Trial, has_solver: bool) -> str:
     """One sentence: what was chosen, by which measure, against what."""
     ranked = sorted(trials, key=lambda trial: -trial.explained.right.sum())
-    scores = "; ".join(f"{_name(one)} {one.explained.quality()['estimated_precision_at_1']:.3f}" for one in ranked)
+    scores = "; ".join(f"{_name(one)} {one.explained.quality()[ESTIMATE]:.3f}" for one in ranked)
     judge = "the model of this run" if has_solver else "a ridge regression"
+    too_high = is_too_high(ranked[0].explained.quality())
+    alike = "; those above 1 only rank, since groups hold similar rows" if too_high else ""
     return (
         f"chose {_name(best)} of {len(trials)} trials by the precision at 1 of {judge} that held-out groups let us "
-        f"estimate ({scores}); {_name(standing)} is kept unless another leads by two standard errors"
+        f"estimate ({scores}{alike}); {_name(standing)} is kept unless another leads by two standard errors"
     )

@@ -19,6 +19,8 @@ from xcore.numeric.matrices import CSR, Float64, Int32, Int64, TopK, csr, normal
 from xcore.numeric.parallel import over_blocks, single_threaded_blas
 from xcore.training.data import Reading
 
+ESTIMATE = "estimated_precision_at_1"
+QUALITY = ("group_agreement", "group_precision", ESTIMATE, f"{ESTIMATE}_error")
 _BLOCK_FLOATS = 16_000_000
 _MOST_LABELS_A_ROW = 50
 _JUDGED_ROWS, _JUDGED_SHARE, _JUDGED_FEATURES = 5000, 0.2, 2000  # what judging one imputer may cost
@@ -79,7 +81,8 @@ class Explained(NamedTuple):
         return {
             "group_agreement": agreement,
             "group_precision": float(self.both.sum()) / max(self.n_predicted, 1),
-            "estimated_precision_at_1": float(self.right.sum()) / max(int(self.sizes.sum()), 1),
+            ESTIMATE: float(self.right.sum()) / max(int(self.sizes.sum()), 1),
+            f"{ESTIMATE}_error": self.error(),
         }
 
     def error(self) -> float:
@@ -192,12 +195,13 @@ def held_out_quality(
     -------
     dict
         ``group_agreement``, ``group_precision``, ``estimated_precision_at_1`` and its ``_error``. Empty where there is
-        nothing to impute (no group has two members) or fewer than two groups have labels.
+        nothing to impute (no group has two members) or fewer than two groups have labels. Without the estimate where
+        it is surely above 1, as groups of similar rows can make it: it is none then.
     """
     if "trials" in details:
         chosen = details["chosen"]["imputer"]
         trial = next(one for one in details["trials"] if one["imputer"] == chosen and one["lead"] == 0)
-        return {name: float(trial[name]) for name in ("group_agreement", "group_precision", "estimated_precision_at_1")}
+        return _possible({name: float(trial[name]) for name in QUALITY})
     judged = rng.permutation(np.flatnonzero((groups.sizes > 0) & (np.diff(groups.labels.indptr) > 0)))
     fits = np.cumsum(groups.sizes[judged]) <= _JUDGED_ROWS
     fits[:2] = True
@@ -205,8 +209,18 @@ def held_out_quality(
     if len(judged) < 2 or bool((part.sizes <= 1).all()):
         return {}
     held_out = HeldOutGroups(X, part, rng, _JUDGED_SHARE, _JUDGED_ROWS, max_joint=_JUDGED_FEATURES)
-    found = held_out.explained(imputer, rng)
-    return {**found.quality(), "estimated_precision_at_1_error": found.error()}
+    return _possible(held_out.explained(imputer, rng).quality())
+
+
+def is_too_high(quality: Mapping[str, float]) -> bool:
+    """Whether the estimated precision at 1 is surely above 1, as groups of similar rows can make it."""
+    return quality[ESTIMATE] > 1 + 2 * quality[f"{ESTIMATE}_error"]
+
+
+def _possible(quality: dict[str, float]) -> dict[str, float]:
+    if is_too_high(quality):
+        return {name: value for name, value in quality.items() if not name.startswith(ESTIMATE)}
+    return quality | {ESTIMATE: min(quality[ESTIMATE], 1.0)}
 
 
 def _right_members(left: Groups, seen: Groups, best: Int32, rows: Int64) -> Float64:

@@ -136,6 +136,22 @@ def test_held_out_groups_tell_a_good_imputer_from_a_bad_one_without_any_truth() 
     assert good["group_agreement"] > bad["group_agreement"]
 
 
+def test_an_estimate_that_similar_rows_make_impossible_is_not_told() -> None:
+    X, Y, _ = planted()
+    order = np.argsort(Y.indices, kind="stable")  # all members of a group have the same label
+    members = csr(np.ones(N_ROWS), order, np.arange(0, N_ROWS + 1, SIZE), N_ROWS)
+    labels = sp.csr_array(members @ Y)
+    alike = Groups(members, csr(labels.data, labels.indices, labels.indptr, N_LABELS), "list")
+    Knowing.truth, Knowing.asked = Y, []
+    found = HeldOutGroups(X, alike, np.random.default_rng(0)).explained(Knowing(), np.random.default_rng(0))
+    assert found.quality()["estimated_precision_at_1"] > 3
+    told = held_out_quality(Knowing(), X, alike, {}, np.random.default_rng(0))
+    assert told.keys() == {"group_agreement", "group_precision"}
+    chosen = Auto().impute(X, alike, np.random.default_rng(0)).details
+    assert "those above 1 only rank, since groups hold similar rows" in chosen["reason"]
+    assert held_out_quality(Auto(), X, alike, chosen, np.random.default_rng(0)).keys() == told.keys()
+
+
 def test_groups_of_one_have_nothing_to_hold_out() -> None:
     X, Y, _ = planted()
     alone = RandomGroups(size=1).group(X, Y, np.random.default_rng(0))

@@ -45,7 +45,7 @@ def test_members_are_judged_by_a_regression_that_never_saw_their_group() -> None
         normal = seen.T @ seen + PENALTY * np.eye(dense.shape[1])
         without[group] = dense[group] @ np.linalg.solve(normal, seen.T @ targets[~group])
     scale = (targets * without).sum(axis=0) / targets.sum(axis=0)
-    expected = np.log(np.maximum(without / scale, FLOOR))
+    expected = np.log(np.maximum(without, FLOOR * scale))
     label = np.repeat(pairs.label_of_pair(), pairs.size)
     rows = np.concatenate([pairs.members[start : start + SIZE] for start in pairs.first])
     assert 10 < len(rows) < 2 * N, "not all groups have each label"
