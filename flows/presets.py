@@ -182,9 +182,8 @@ def _explain(schema: type[Component], error: ValidationError, where: str) -> str
     around = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     own = [problem for problem in problems if problem["loc"] not in around]  # a list of wrong items says nothing new
     for problem in own[:MOST_PROBLEMS]:
-        loc = problem["loc"]
-        place = ".".join(str(part) for part in loc)
-        lines.append(f"{place}: {_told(schema, problem)}")
+        place = ".".join(str(part) for part in problem["loc"])
+        lines.append(f"{place}: {_told(schema, problem)}" if place else _told(schema, problem))
     if len(own) > MOST_PROBLEMS:
         lines.append(f"and {len(own) - MOST_PROBLEMS:,} more")
     return "\n  ".join([f"{where} cannot be used:", *lines])
@@ -195,6 +194,9 @@ def _told(schema: type[Component], problem: Any) -> str:
     kind, said, loc, got = problem["type"], str(problem["msg"]), problem["loc"], f", got {str(problem['input'])[:80]!r}"
     if kind == "missing":
         return said
+    if kind == "value_error":  # our own, which names what it got where that helps
+        is_told = "got " in said or isinstance(problem["input"], dict | list)
+        return said.removeprefix("Value error, ") + ("" if is_told else got)
     if kind == "extra_forbidden":
         return said + _instead(str(loc[-1]), "Options", names_at(schema, loc[:-1]))
     if kind == "union_tag_invalid":

@@ -114,6 +114,16 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, overrides: list[str], 
         load_params(Nest, preset(tmp_path, text), overrides)
 
 
+def test_what_a_whole_preset_gets_wrong_is_said_without_the_preset() -> None:
+    changes = ["factors={model.kind: [ova, parabel]}", "compare_with={model.kind: eagle}", "name=x"]
+    path = ROOT / "deployments/presets/demo.yaml"
+    with pytest.raises(ConfigError) as told:
+        load_params(FLOWS["study"].params, path, changes)
+    first, second = str(told.value).splitlines()
+    assert first.endswith("cannot be used:")
+    assert second == "  compare_with.model.kind: got eagle, expected one of the factor's: ova, parabel"
+
+
 def test_a_list_of_wrong_items_is_not_called_too_short_as_well() -> None:
     class Colony(FlowParams):
         eggs: tuple[int, ...] = Field(min_length=1)
