@@ -85,7 +85,8 @@ def test_dev_rows_are_judged_by_the_ids_of_the_labels() -> None:
     same = Encoder(np.eye(4, dtype=np.float32), np.zeros((4, 4), np.float32), "none")
     labels, Y = np.array([5, 1, 3]), np.zeros((3, 6), np.float32)
     Y[np.arange(3), labels] = 1
-    found = DevRows(np.eye(4, dtype=np.float32)[:3], sp.csr_array(Y)).metrics(same, same.table[:3], labels)
+    rows = DevRows(np.eye(4, dtype=np.float32)[:3], sp.csr_array(Y))
+    found = rows.metrics(same.encode(rows.X), same.table[:3], labels)
     assert found == {"dev_precision_at_1": 1.0, "dev_ndcg_at_5": 1.0}
 
 
