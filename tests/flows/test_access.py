@@ -303,7 +303,7 @@ def test_a_version_that_is_not_there_is_not_served(trained: Workplace) -> None:
 
 def test_prefects_embedded_server_asks_for_the_commands_password(tmp_path: Path) -> None:
     workplace = Workplace(tmp_path / "home")
-    process = workplace.start(*workplace.words())
+    process = workplace.start(*workplace.words("data.reader.n_train=20_000"))  # longer than the questions take
     try:
         caller = Caller(embedded_server(process.pid), auth=None)
         assert caller.ask("/api/admin/version")[0] == 401
@@ -313,7 +313,7 @@ def test_prefects_embedded_server_asks_for_the_commands_password(tmp_path: Path)
     finally:
         process.terminate()  # the run is not what is tested
         _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == INTERRUPTED, told
+    assert process.returncode in (0, INTERRUPTED), told
 
 
 def embedded_server(command: int) -> int:
