@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,17 +29,6 @@ from xcore.training import checkpoints
 
 pytest.importorskip("transformers", reason="the extra eyrie[transformer] is not installed")
 NEW_TEXT = "word3 word17 word8"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "EYRIE_STORE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", settings.tracking_uri())
-    monkeypatch.setenv("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    monkeypatch.setattr(sys, "path", list(sys.path))  # MLflow puts the model's own code there
-    return tmp_path
 
 
 def planned(folder: Path, **changes: Any) -> LearningPlan:
@@ -70,14 +58,18 @@ def stage_of(plan: LearningPlan) -> Recipe:
     return plan.model.inputs["transformer"]
 
 
-def test_it_is_an_artifact_of_its_own_that_knows_the_files_of_its_encoder(home: Path) -> None:
-    write_tiny_encoder(home / "encoder", dimensions=32, layers=2)
-    first, other_head, joint = planned(home), planned(home, n_candidates=3), planned(home, joint_epochs=1)
+def test_it_is_an_artifact_of_its_own_that_knows_the_files_of_its_encoder(registry_home: Path) -> None:
+    write_tiny_encoder(registry_home / "encoder", dimensions=32, layers=2)
+    first, other_head, joint = (
+        planned(registry_home),
+        planned(registry_home, n_candidates=3),
+        planned(registry_home, joint_epochs=1),
+    )
     assert {stage_of(plan).id for plan in (other_head, joint)} == {stage_of(first).id}
     assert len({plan.model.id for plan in (first, other_head, joint)}) == 3
     assert {step.kind for step in first.evaluation.lineage()}.isdisjoint({"vocabulary", "features"})
-    write_tiny_encoder(home / "encoder", dimensions=16, layers=2)
-    assert stage_of(planned(home)).id != stage_of(first).id
+    write_tiny_encoder(registry_home / "encoder", dimensions=16, layers=2)
+    assert stage_of(planned(registry_home)).id != stage_of(first).id
     evaluation = made(joint)
     assert evaluation.manifest.counts["rows"] == 30
     stage = settings.store().open(stage_of(joint).ref)
@@ -89,13 +81,13 @@ class Killed(Exception):
     """Stands for a signal."""
 
 
-def test_a_killed_stage_goes_on_to_the_same_bits(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_tiny_encoder(home / "encoder", dimensions=32, layers=2)
+def test_a_killed_stage_goes_on_to_the_same_bits(registry_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tiny_encoder(registry_home / "encoder", dimensions=32, layers=2)
     monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "CHECKPOINT_SHARE", 1e9)
 
     def files(name: str, stop_at: int | None = None, stop_in_block: int | None = None) -> Mapping[str, Any]:
-        monkeypatch.setenv("EYRIE_HOME", str(home / name))
+        monkeypatch.setenv("EYRIE_HOME", str(registry_home / name))
         encode = FittedTransformer.transform
 
         def report(step: int, total: int, metrics: Mapping[str, float] | None = None) -> None:
@@ -116,7 +108,7 @@ def test_a_killed_stage_goes_on_to_the_same_bits(home: Path, monkeypatch: pytest
             return made_files(report)
 
     def made_files(report: Any) -> Mapping[str, Any]:
-        for step in stage_of(planned(home)).lineage():
+        for step in stage_of(planned(registry_home)).lineage():
             artifact = settings.store().make(step, report=report).artifact
         return artifact.manifest.files
 
@@ -133,20 +125,20 @@ def test_a_killed_stage_goes_on_to_the_same_bits(home: Path, monkeypatch: pytest
     assert blocks == [30, 30], "the vectors of the first block are kept"
 
 
-def test_it_is_scored_and_served_with_labels_that_it_was_not_trained_on(home: Path) -> None:
+def test_it_is_scored_and_served_with_labels_that_it_was_not_trained_on(registry_home: Path) -> None:
     import mlflow
     import pandas as pd
 
-    write_tiny_encoder(home / "encoder", dimensions=32, layers=2)
-    plan = planned(home)
+    write_tiny_encoder(registry_home / "encoder", dimensions=32, layers=2)
+    plan = planned(registry_home)
     made(plan)
     parts = parts_of(plan.model.ref)
-    needed = served_parts(parts, None, home)["pip_requirements"]
+    needed = served_parts(parts, None, registry_home)["pip_requirements"]
     assert {line.split("==")[0] for line in needed} >= {"torch", "transformers", "tokenizers"}
-    (home / "more.csv").write_text(f"id,name\nbee,bee0 bee1 bee2\nnew,{NEW_TEXT}\n")
-    more = LabelFile(path=home / "more.csv")
-    (home / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in (NEW_TEXT, "")))
-    rows = Batch.model_validate({"reader": {"kind": "jsonl", "text": "text"}, "files": [home / "rows.jsonl"]})
+    (registry_home / "more.csv").write_text(f"id,name\nbee,bee0 bee1 bee2\nnew,{NEW_TEXT}\n")
+    more = LabelFile(path=registry_home / "more.csv")
+    (registry_home / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in (NEW_TEXT, "")))
+    rows = Batch.model_validate({"reader": {"kind": "jsonl", "text": "text"}, "files": [registry_home / "rows.jsonl"]})
     scored = settings.store().make(scores_recipe(parts, rows, Cut(k=7), names=True, block_mb=1, labels=more)).artifact
     table = pq.read_table(scored.directory / "scores.parquet")
     assert "new" in table["labels"].to_pylist()[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +39,6 @@ SIAMESE = SiameseXml(encoder=SiameseEncoder(dimensions=24, epochs=5, learning_ra
 OF_TEXTS = Ensemble(members=(Member(model=Ova()), Member(model=Memory(), text=HashedTfidf(n_features=4096))))
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("EYRIE_HOME", str(tmp_path / "home"))
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI", "EYRIE_STORE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", settings.tracking_uri())
-    monkeypatch.setenv("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    monkeypatch.setattr(sys, "path", list(sys.path))  # MLflow puts the model's own code there
-    return tmp_path
-
-
 def made(model: Model, folder: Path) -> ModelParts:
     """A model of texts whose labels have names: words that their texts have."""
     table = "".join(json.dumps({"id": key, "name": f"{key}0 {key}1 {key}2"}) + "\n" for key in LABELS)
@@ -78,12 +66,14 @@ def opened(parts: ModelParts) -> Scorer:
 @pytest.mark.parametrize(
     "model", [Memory(), WITH_MEMORY, OF_TEXTS, SIAMESE], ids=["memory", "ensemble", "texts", "siamesexml"]
 )
-def test_a_score_run_offers_labels_of_another_table(model: Model, home: Path) -> None:
-    parts = made(model, home)
-    (home / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in (NEW_TEXT, "bee1 bee2")))
-    rows = Batch.model_validate({"reader": {"kind": "jsonl", "text": "text"}, "files": [home / "rows.jsonl"]})
+def test_a_score_run_offers_labels_of_another_table(model: Model, registry_home: Path) -> None:
+    parts = made(model, registry_home)
+    (registry_home / "rows.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in (NEW_TEXT, "bee1 bee2"))
+    )
+    rows = Batch.model_validate({"reader": {"kind": "jsonl", "text": "text"}, "files": [registry_home / "rows.jsonl"]})
     plain = scores_recipe(parts, rows, Cut(k=6), names=True, block_mb=1)
-    more = scores_recipe(parts, rows, Cut(k=6), names=True, block_mb=1, labels=more_labels(home))
+    more = scores_recipe(parts, rows, Cut(k=6), names=True, block_mb=1, labels=more_labels(registry_home))
     assert plain.id != more.id
     found = {
         recipe.id: pq.read_table(settings.store().make(recipe).artifact.directory / "scores.parquet")
@@ -98,12 +88,12 @@ def test_a_score_run_offers_labels_of_another_table(model: Model, home: Path) ->
         assert first[0] == "new", "its own name is the nearest key"
 
 
-def test_a_model_that_knows_labels_by_rows_alone_refuses_more(home: Path) -> None:
-    parts = made(Ova(), home)
+def test_a_model_that_knows_labels_by_rows_alone_refuses_more(registry_home: Path) -> None:
+    parts = made(Ova(), registry_home)
     with pytest.raises(ConfigError, match="1 labels that the model was not trained on, such as 'new': only a model"):
         opened(parts).with_labels(["bee", "new"], ["bee", "a new one"])
     assert opened(parts).with_labels(["bee"], ["bee"]).label_ids.to_pylist() == list(LABELS), "nothing is new"
-    two = made(Ensemble(), home)
+    two = made(Ensemble(), registry_home)
     with pytest.raises(ConfigError, match="no member of the ensemble can predict labels"):
         opened(two).with_labels(["new"], ["a new one"])
 
@@ -115,11 +105,11 @@ def test_a_path_alone_names_a_label_table() -> None:
 
 
 @pytest.mark.parametrize("model", [Memory(), SIAMESE], ids=["memory", "siamesexml"])
-def test_a_registered_model_serves_the_labels_that_it_was_registered_with(model: Model, home: Path) -> None:
+def test_a_registered_model_serves_the_labels_that_it_was_registered_with(model: Model, registry_home: Path) -> None:
     import mlflow
     import pandas as pd
 
-    parts, labels = made(model, home), more_labels(home)
+    parts, labels = made(model, registry_home), more_labels(registry_home)
     plain, _ = register("nest", parts, None)
     version, is_new = register("nest", parts, None, labels)
     assert is_new
@@ -135,15 +125,15 @@ def test_a_registered_model_serves_the_labels_that_it_was_registered_with(model:
     assert "new" not in mlflow.pyfunc.load_model(f"models:/nest/{plain.number}").predict(asked)["labels"][0]
 
 
-def test_extras_are_among_the_requirements_of_a_served_model(home: Path) -> None:
+def test_extras_are_among_the_requirements_of_a_served_model(registry_home: Path) -> None:
     pytest.importorskip("faiss")
-    needed = served_parts(made(WITH_MEMORY, home), None, home)["pip_requirements"]
+    needed = served_parts(made(WITH_MEMORY, registry_home), None, registry_home)["pip_requirements"]
     assert [line for line in needed if line.startswith("faiss-cpu==")]
     assert not [line for line in needed if line.startswith("transformers")]
 
 
-def test_a_scorer_takes_a_longer_table_if_the_model_allows_it(home: Path) -> None:
-    scorer = opened(made(Memory(), home))
+def test_a_scorer_takes_a_longer_table_if_the_model_allows_it(registry_home: Path) -> None:
+    scorer = opened(made(Memory(), registry_home))
     ids, names = (pa.chunked_array([[*table.to_pylist(), "new"]]) for table in (scorer.label_ids, scorer.label_names))
     longer = Scorer.of_labels(scorer.fitted, "text", ids, names, scorer.text)
     assert longer.fitted.n_labels == len(LABELS) + 1

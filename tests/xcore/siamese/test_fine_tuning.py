@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +69,9 @@ def model(folder: Path) -> SiameseXml:
 
 @pytest.fixture(scope="module")
 def fitted(folder: Path) -> FittedSiamese:
-    return model(folder).fit(training(), FitContext(rng=np.random.default_rng(7)))  # type: ignore[return-value]
+    found = model(folder).fit(training(), FitContext(rng=np.random.default_rng(7)))
+    assert isinstance(found, FittedSiamese)
+    return found
 
 
 class Reports:
@@ -129,8 +132,8 @@ def test_a_killed_fine_tuning_resumes_to_the_same_bits(
     monkeypatch.setattr(checkpoints, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "CHECKPOINT_SHARE", 1e9)
 
-    def context(**changes: object) -> FitContext:
-        return replace(FitContext(rng=np.random.default_rng(3)), **changes)  # type: ignore[arg-type]
+    def context(**changes: Any) -> FitContext:
+        return replace(FitContext(rng=np.random.default_rng(3)), **changes)
 
     whole = options(folder).fit(training(), context())
     for stop in (45, 101):
